@@ -1,0 +1,84 @@
+#pragma once
+
+// A log-linear histogram of durations in nanoseconds.
+//
+// Values below 128 ns have a bucket each. Above, every power of two is cut into 64 buckets of equal
+// width, so a bucket is at most 1/64 (1.56 %) of its lower bound wide and a quantile, reported as the
+// middle of its bucket and clamped to [min, max], is within 0.8 % of the sample it stands for. The range
+// ends at 2^42 ns (73 minutes); larger values are counted in the last bucket and in `overflow()`, and
+// the exact maximum is kept. Counts are 64 bits wide.
+//
+// Merging adds bucket by bucket and is exact: the quantile of a merge is the quantile of one histogram
+// that had seen every sample.
+//
+// Not thread-safe; owned by one thread at a time, moved between threads. Buckets are allocated at the
+// first record (about 19 KB).
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+
+namespace spate {
+
+class Histogram {
+ public:
+  static constexpr int kSubBucketBits = 6;
+  static constexpr int kMaxBits = 42;
+  static constexpr std::size_t kBucketCount =
+      (std::size_t{1} << (kSubBucketBits + 1)) +
+      static_cast<std::size_t>(kMaxBits - kSubBucketBits - 1) * (std::size_t{1} << kSubBucketBits);
+
+  // Negative values count as 0.
+  void record(std::int64_t value_ns) { record(value_ns, 1); }
+  void record(std::int64_t value_ns, std::uint64_t count);
+  void merge(const Histogram& other);
+  void clear();
+
+  std::uint64_t count() const { return count_; }
+  bool empty() const { return count_ == 0; }
+  std::uint64_t overflow() const { return overflow_; }
+  // 0 when empty. Exact.
+  std::int64_t min() const { return count_ == 0 ? 0 : min_; }
+  std::int64_t max() const { return max_; }
+  double mean() const;  // exact up to the sum's double rounding
+
+  // The smallest recorded value such that at least q of all values are not larger (nearest rank), to
+  // the bucket's precision. 0 when empty. q in [0, 1].
+  std::int64_t quantile(double q) const;
+
+  // How many recorded values are certainly <= value, to the bucket's precision.
+  std::uint64_t count_at_or_below(std::int64_t value_ns) const;
+
+  // (lower bound, upper bound exclusive, count) of every non-empty bucket, ascending.
+  struct Bucket {
+    std::int64_t lower;
+    std::int64_t upper;
+    std::uint64_t count;
+  };
+  std::vector<Bucket> buckets() const;
+
+  // Compact: version, min, max, sum, overflow, then (index delta, count) as varints. Empty histogram: empty string.
+  std::string encode() const;
+  // Refuses anything encode() would not have written, with the reason.
+  static Result<Histogram> decode(std::string_view bytes);
+
+  bool operator==(const Histogram&) const;
+
+  static std::size_t bucket_of(std::uint64_t value_ns);
+  static std::int64_t lower_bound_of(std::size_t bucket);
+
+ private:
+  std::vector<std::uint64_t> buckets_;  // empty until the first record
+  std::uint64_t count_ = 0;
+  std::uint64_t overflow_ = 0;
+  std::int64_t min_ = 0;
+  std::int64_t max_ = 0;
+  // Sum of ns: 128 bits would be exact for ever; 64 bits unsigned hold 584 years of latency, enough for
+  // 10^9 requests of 18 s in one histogram; merging saturates.
+  std::uint64_t sum_ = 0;
+};
+
+}  // namespace spate

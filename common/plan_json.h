@@ -1,0 +1,39 @@
+#pragma once
+
+// Reads a plan from JSON with comments. Refuses it whole: every mistake is listed, each with its JSON path
+// and line, and for an unknown key the nearest known one. Also the source of plans/plan.schema.json's keys.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/plan.h"
+
+namespace spate {
+
+struct PlanProblem {
+  std::string path;  // "/load/connections"; of an override "--set load.connections"
+  int line = 0;      // 0: no line (an override, or a key that is missing altogether)
+  std::string text;  // what is wrong and what to do
+
+  std::string to_string(std::string_view file) const;  // "demo.jsonc:12: /load/connections: …"
+};
+
+struct PlanOrProblems {
+  Plan plan;                          // meaningful only if problems is empty
+  std::vector<PlanProblem> problems;  // in order of line
+
+  bool ok() const { return problems.empty(); }
+};
+
+// `overrides` are path=value with dots in the path: "load.connections=400", "phases.1.for=20s"; the value
+// is JSON if it parses as JSON, else a string.
+PlanOrProblems parse_plan(std::string_view text, const std::vector<std::string>& overrides = {});
+
+// The plan as one JSON object, defaults written out: for the store and for `plan explain -o json`.
+std::string to_json(const Plan& plan);
+
+// The nearest of `known` to `word`, or "" if none is near (Damerau-Levenshtein, at most a third of its length).
+std::string nearest(std::string_view word, const std::vector<std::string>& known);
+
+}  // namespace spate
