@@ -17,8 +17,8 @@ namespace spate {
 
 }  // namespace spate
 
-#define CHECK(condition, message)                                            \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]]                                           \
-      ::spate::check_failed(__FILE__, __LINE__, #condition, (message));      \
+#define CHECK(condition, message)                                       \
+  do {                                                                  \
+    if (!(condition)) [[unlikely]]                                      \
+      ::spate::check_failed(__FILE__, __LINE__, #condition, (message)); \
   } while (false)

@@ -1,7 +1,7 @@
 #pragma once
 
-// Time inside spate is monotonic: CLOCK_BOOTTIME, which also counts suspend. Wall time is a label only.
-// Core code never reads a clock; it is told `now`.
+// Time inside spate is monotonic: CLOCK_BOOTTIME, which also counts suspend. Wall time is a label
+// only. Core code never reads a clock; it is told `now`.
 
 #include <time.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What became of a request. A failed request is data: counted, with its own histogram; never thrown,
-// never logged one by one.
+// What became of a request. A failed request is data: counted, with its own histogram; never
+// thrown, never logged one by one.
 
 #include <array>
 #include <cstddef>

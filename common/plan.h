@@ -1,8 +1,8 @@
 #pragma once
 
-// A plan: what a user asks for. Values only; reading one from JSON is plan_json.h. Numbers are totals for
-// the cluster. A Plan that plan_json returned is valid in itself; whether agents and a target can serve it
-// is found out by the pre-flight.
+// A plan: what a user asks for. Values only; reading one from JSON is plan_json.h. Numbers are
+// totals for the cluster. A Plan that plan_json returned is valid in itself; whether agents and a
+// target can serve it is found out by the pre-flight.
 
 #include <cstdint>
 #include <map>

@@ -1,7 +1,8 @@
 #pragma once
 
-// Reads a plan from JSON with comments. Refuses it whole: every mistake is listed, each with its JSON path
-// and line, and for an unknown key the nearest known one. Also the source of plans/plan.schema.json's keys.
+// Reads a plan from JSON with comments. Refuses it whole: every mistake is listed, each with its
+// JSON path and line, and for an unknown key the nearest known one. Also the source of
+// plans/plan.schema.json's keys.
 
 #include <string>
 #include <string_view>
@@ -26,14 +27,15 @@ struct PlanOrProblems {
   bool ok() const { return problems.empty(); }
 };
 
-// `overrides` are path=value with dots in the path: "load.connections=400", "phases.1.for=20s"; the value
-// is JSON if it parses as JSON, else a string.
+// `overrides` are path=value with dots in the path: "load.connections=400", "phases.1.for=20s"; the
+// value is JSON if it parses as JSON, else a string.
 PlanOrProblems parse_plan(std::string_view text, const std::vector<std::string>& overrides = {});
 
 // The plan as one JSON object, defaults written out: for the store and for `plan explain -o json`.
 std::string to_json(const Plan& plan);
 
-// The nearest of `known` to `word`, or "" if none is near (Damerau-Levenshtein, at most a third of its length).
+// The nearest of `known` to `word`, or "" if none is near (Damerau-Levenshtein, at most a third of
+// its length).
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace spate

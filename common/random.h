@@ -1,7 +1,8 @@
 #pragma once
 
-// A small, fast, seedable generator for the request path (xoshiro256**, Blackman and Vigna 2018; seeded
-// through splitmix64). Not for secrets. Models std::uniform_random_bit_generator. One thread.
+// A small, fast, seedable generator for the request path (xoshiro256**, Blackman and Vigna 2018;
+// seeded through splitmix64). Not for secrets. Models std::uniform_random_bit_generator. One
+// thread.
 
 #include <array>
 #include <cstdint>

@@ -1,11 +1,12 @@
 #pragma once
 
-// A record: one agent's account of one interval, and the laws it must satisfy. Values only; the wire
-// form is proto/record.proto, the conversion proto/wire.h.
+// A record: one agent's account of one interval, and the laws it must satisfy. Values only; the
+// wire form is proto/record.proto, the conversion proto/wire.h.
 
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -31,10 +32,11 @@ struct Counters {
   std::uint64_t missed_paused = 0;
   std::uint64_t in_flight_begin = 0;
   std::uint64_t in_flight_end = 0;
-  std::uint64_t bytes_sent = 0;      // on the sockets, everything included
+  std::uint64_t bytes_sent = 0;  // on the sockets, everything included
   std::uint64_t bytes_received = 0;
   std::uint64_t connections_opened = 0;
-  std::uint64_t connections_closed = 0;  // lost, closed by the peer, or no longer wanted; not the run's own end
+  std::uint64_t connections_closed =
+      0;  // lost, closed by the peer, or no longer wanted; not the run's own end
   std::uint64_t connect_failed = 0;
   std::uint64_t connection_protocol_errors = 0;
 
@@ -92,9 +94,10 @@ struct Record {
   Duration start{};         // since the run's common start
   Duration length{};
   Counters counters;
-  std::array<OutcomeSeries, kOutcomeCount> series;  // by index(Outcome); count of one = its histogram's count
-  Histogram send_lag;                               // one entry per sent request
-  ErrorTally errors;                                // one entry per request or connect that failed
+  std::array<OutcomeSeries, kOutcomeCount>
+      series;          // by index(Outcome); count of one = its histogram's count
+  Histogram send_lag;  // one entry per sent request
+  ErrorTally errors;   // one entry per request or connect that failed
   Gauges gauges;
 
   std::uint64_t finished() const;  // sum of all outcomes

@@ -1,7 +1,7 @@
 #pragma once
 
-// The reference log: one row for every N completed requests, as written by the bundled target and by
-// `spate report --format reference`. Semicolon-separated, decimal comma, header first:
+// The reference log: one row for every N completed requests, as written by the bundled target and
+// by `spate report --format reference`. Semicolon-separated, decimal comma, header first:
 //
 //   2005-12-24 01:30:43; Time (sec); Memory (MB); Requests; Avg req/sec; Curr req/sec
 //   2005-12-24 01:30:46; 2; 122,348; 5000; 2037,49; 2037,49

@@ -1,7 +1,7 @@
 #pragma once
 
-// Result<T>: a value or an Error. For operations that can fail in a running program: bad input, files,
-// sockets. A failed request of the flood is not one of these; it is an Outcome (outcome.h).
+// Result<T>: a value or an Error. For operations that can fail in a running program: bad input,
+// files, sockets. A failed request of the flood is not one of these; it is an Outcome (outcome.h).
 
 #include <boost/system/result.hpp>
 #include <stdexcept>

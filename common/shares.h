@@ -7,8 +7,9 @@
 
 namespace spate {
 
-// Divides `total` among weights by largest remainder (Hamilton's method; ties go to the lower index).
-// The parts add up to exactly `total`. A weight of 0 gets 0 unless all are 0, which counts as all equal.
+// Divides `total` among weights by largest remainder (Hamilton's method; ties go to the lower
+// index). The parts add up to exactly `total`. A weight of 0 gets 0 unless all are 0, which counts
+// as all equal.
 std::vector<std::uint64_t> divide(std::uint64_t total, const std::vector<std::uint64_t>& weights);
 
 // Equal weights.
