@@ -1,13 +1,16 @@
 #pragma once
 
-// Folds a run's records, target samples and events into what is shown: live lines, the summary, the series
-// behind the charts, the balance. Pure; one thread. The same code serves the live view, the report and
-// `verify`. Memory does not grow with the number of requests, and with the run's length only up to
-// kMaxPoints points (neighbours are merged, histograms exactly).
+// Folds a run's records, target samples and events into what is shown: live lines, the summary, the
+// series behind the charts, the balance. Pure; one thread. The same code serves the live view, the
+// report and `verify`. Memory does not grow with the number of requests, and with the run's length
+// only up to kMaxPoints points (neighbours are merged, histograms exactly).
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/record.h"
@@ -16,11 +19,20 @@
 namespace spate::controller {
 
 inline constexpr std::size_t kMaxPoints = 2'000;
+// Target samples and events beyond these are thinned out; the first and the last of each boot stay.
+inline constexpr std::size_t kMaxTargetSamples = 4'000;
+inline constexpr std::size_t kMaxEvents = 2'000;
+inline constexpr std::size_t kMaxGapsPerAgent = 1'000;  // more are folded into the last one
 
 enum class Verdict { valid, suspect, invalid };
 std::string_view name(Verdict v);  // "VALID" …
 enum class Balance { balanced, explained, unbalanced };
 std::string_view name(Balance b);
+
+// Whether a request of this outcome belongs in `latency` and `service_time`: the answered ones, and
+// the timed-out ones with the time they waited. Without those, a target that never answers would
+// look fast; with the ones that broke early (refused, reset …), a broken target would.
+bool counts_for_latency(Outcome o);
 
 // One step of the time axis, all agents together.
 struct Point {
@@ -31,10 +43,13 @@ struct Point {
   std::uint32_t agents_reporting = 0;  // fewest of any merged interval
   Counters counters;                   // sums; in_flight_* of the borders
   std::array<std::uint64_t, kOutcomeCount> outcomes{};
-  Histogram latency;
+  Histogram latency;  // of outcomes that count for latency
   std::uint64_t connections_requested = 0;
-  std::uint64_t connections_established = 0;
-  double rate_per_s() const;
+  std::uint64_t connections_established = 0;  // fewest at the end of any merged interval
+  std::uint64_t agent_cpu_ns = 0;             // used by the agents' processes
+  double rate_per_s() const;                  // finished and not cut off, per second
+  std::uint64_t ok() const { return outcomes[index(Outcome::ok)]; }
+  std::uint64_t failed() const;  // neither ok nor cut off by the end of the drain
 };
 
 struct AgentTotals {
@@ -62,8 +77,8 @@ struct LatencySummary {
   std::int64_t p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
 };
 
-// The object of `-o json`, version 1. requests, errors, bytes and connections cover the whole run; rate and
-// latency the measured phases.
+// The object of `-o json`, version 1. requests, errors, bytes and connections cover the whole run;
+// rate and latency the measured phases.
 struct Summary {
   std::string run, plan;
   Verdict verdict = Verdict::valid;
@@ -72,23 +87,48 @@ struct Summary {
   double duration_s = 0;
   std::uint32_t agents = 0;
   std::uint32_t epochs = 1;
-  struct { std::uint64_t requested = 0, established = 0, opened = 0, closed = 0; } connections;
-  struct { std::uint64_t scheduled = 0, sent = 0, ok = 0, failed = 0, timed_out = 0, cancelled = 0, missed = 0; } requests;
+  struct {
+    std::uint64_t requested = 0, established = 0, opened = 0, closed = 0;
+  } connections;
+  struct {
+    std::uint64_t scheduled = 0, sent = 0, ok = 0, failed = 0, timed_out = 0, cancelled = 0,
+                  missed = 0;
+  } requests;
   std::map<std::string, std::uint64_t> errors;  // "application_error 3 text" -> count
   double rate_per_s = 0;
-  struct { std::uint64_t sent = 0, received = 0; } bytes;
+  struct {
+    std::uint64_t sent = 0, received = 0;
+  } bytes;
   LatencySummary latency, service_time, send_lag;
   std::int64_t start_skew_ns = 0;
-  struct { std::uint64_t stored = 0, gaps = 0, duplicates = 0; } records;
+  struct {
+    std::uint64_t stored = 0, gaps = 0, duplicates = 0;
+  } records;
   Balance balance = Balance::balanced;
   std::vector<std::string> balance_lines;  // what verify prints
-  struct { double cpu_us_per_request = 0; std::uint64_t rss_bytes_max = 0; } agent;
+  struct {
+    double cpu_us_per_request = 0;
+    std::uint64_t rss_bytes_max = 0;
+  } agent;
   struct {
     bool known = false;
     std::string allocator;
-    std::uint64_t received = 0, completed = 0, address_space_bytes = 0, rss_bytes = 0;
+    std::uint64_t received = 0, completed = 0;             // of this run, over all boots
+    std::uint64_t address_space_bytes = 0, rss_bytes = 0;  // at the end
+    std::uint64_t address_space_bytes_max = 0, rss_bytes_max = 0;
     double cpu_us_per_request = 0;
+    std::uint64_t restarts = 0;
   } target;
+  struct PhaseRow {
+    std::string name;
+    bool measured = true;
+    double length_s = 0;
+    std::uint64_t connections_requested = 0, connections_established = 0;
+    std::uint64_t ok = 0, failed = 0;  // failed: neither ok nor cancelled
+    double rate_per_s = 0;
+    LatencySummary latency;
+  };
+  std::vector<PhaseRow> phases;  // those that were reached
   std::vector<std::string> failed_thresholds;
   std::vector<std::string> passed_thresholds;
   int exit_code = 0;  // 0, 3 (INVALID), 99 (threshold), 105 (stopped)
@@ -101,41 +141,136 @@ class Aggregate {
  public:
   explicit Aggregate(const RunInfo& info);
 
-  void add(const Record& record);       // each record once, an agent's in order of seq
-  void add(const TargetSample& sample); // in order of time
+  void add(const Record& record);        // each record once, an agent's in order of seq
+  void add(const TargetSample& sample);  // in order of time
   void add(const RunEvent& event);
   void add_duplicates(std::uint64_t n) { duplicates_ += n; }
   // Agents, state and end may change while a run is live.
   void update(const RunInfo& info) { info_ = info; }
 
   const RunInfo& info() const { return info_; }
-  const std::vector<Point>& points() const;           // ascending; borders as the agents' records have them
+  const std::vector<Point>& points() const;  // ascending; borders as the agents' records have them
   const std::vector<AgentTotals>& agents() const { return agents_; }
   const std::vector<TargetSample>& target_samples() const { return samples_; }
   const std::vector<RunEvent>& events() const { return events_; }
   std::vector<Gap> gaps() const;
   Summary summary() const;
 
-  // The measured latency of one phase, merged over agents: the rows of a sweep's table.
+  // One phase, merged over agents: the rows of a sweep's table. Answers of the drain count for the
+  // phase that its agent was in last. Phases that were not reached are absent.
   struct PhaseTotals {
     std::uint32_t phase = 0;
     Counters counters;
     std::array<std::uint64_t, kOutcomeCount> outcomes{};
     Histogram latency;
-    std::uint64_t connections_established = 0;
+    std::uint64_t connections_established = 0;  // fewest at the end of any interval
     std::uint64_t finished = 0;
-    Duration length{};
+    Duration length{};  // as far as it was run
+    Duration start{};
+    Histogram service_time;
+    Histogram send_lag;
+    std::uint64_t connections_requested = 0;
+    double rate_per_s() const;
   };
   std::vector<PhaseTotals> phases() const;
 
+  // What verify prints and decides. Unless balanced, the line that decides comes first.
+  Balance balance(std::vector<std::string>& lines) const;
+
+  // This run's requests as the target had completed them at each of target_samples(), over all
+  // boots.
+  const std::vector<std::uint64_t>& completed_at_samples() const { return completed_at_samples_; }
+  std::uint64_t target_restarts() const { return boots_ == 0 ? 0 : boots_ - 1; }
+  // The end of the time axis: of the run, or of what is stored if that is longer.
+  Duration end() const;
+  // Broken per-record and chain laws found while adding; the first few as sentences.
+  std::uint64_t broken_law_count() const { return broken_law_count_; }
+  const std::vector<std::string>& broken_law_texts() const { return broken_law_texts_; }
+
  private:
+  // Where a record goes on the time axis. Ordered like time: phases follow one another.
+  struct PointKey {
+    std::uint32_t phase = 0;
+    std::uint32_t epoch = 0;
+    std::uint64_t bin = 0;  // of width interval << level_
+    auto operator<=>(const PointKey&) const = default;
+  };
+  struct PointSlot {
+    PointKey key;
+    std::uint32_t contributors = 0;  // agents with a record in it
+  };
+  // Beside agents_[i]: what is needed to place and check the next record.
+  struct AgentState {
+    Record previous;  // without histograms; seq 0: none yet
+    std::vector<Gap> gaps;
+    Duration covered_from{};
+    Duration covered_to{};  // without the drain
+    Duration last_start{};
+    std::uint32_t last_phase = 0;
+    std::uint32_t last_epoch = 0;
+    bool placed = false;  // has a record on the time axis
+    Gauges in_point;      // what this agent added to its last point
+    std::uint64_t in_flight_in_point = 0;
+    std::uint64_t measured_cpu_ns = 0;
+    Duration measured{};
+  };
+  struct TargetCounts {
+    std::uint64_t received = 0;
+    std::uint64_t completed = 0;
+    std::uint64_t refused = 0;
+  };
+  using AgentId = std::pair<std::string, std::uint64_t>;
+
+  std::size_t agent_index(const Record& record);
+  void check_laws(const Record& record, AgentState& state);
+  void place(const Record& record, std::size_t agent);
+  void add_to_phase(const Record& record, std::uint32_t phase);
+  PointKey key_of(Duration start, std::uint32_t phase, std::uint32_t epoch) const;
+  std::size_t point_at(const PointKey& key) const;  // where it is or belongs
+  void halve_points();
+  void thin_samples();
+  void close_boot();
+  std::map<AgentId, TargetCounts> target_counts() const;
+  std::uint64_t sent_between(Duration from, Duration to) const;
+  bool is_measured(std::uint32_t phase) const;
+  void fill_measured(Summary& summary) const;
+  void fill_target(Summary& summary) const;
+  void judge_run(Summary& summary, const std::vector<Gap>& gaps) const;
+
   RunInfo info_;
   std::uint64_t duplicates_ = 0;
-  std::vector<Point> points_;
+  // agents_reporting is computed when it is asked for.
+  mutable std::vector<Point> points_;
+  mutable std::size_t stale_from_ = 0;
+  std::vector<PointSlot> slots_;  // beside points_
+  std::uint32_t level_ = 0;
   std::vector<AgentTotals> agents_;
+  std::vector<AgentState> states_;  // beside agents_
+  std::map<AgentId, std::size_t> agent_of_;
+  std::vector<PhaseTotals> phases_;  // by phase
+  Counters totals_;
+  std::array<std::uint64_t, kOutcomeCount> outcomes_{};
+  ErrorTally errors_;
+  std::uint64_t records_ = 0;
+  std::uint64_t agent_cpu_ns_ = 0;
+  std::uint32_t last_epoch_ = 1;
+  std::uint64_t broken_law_count_ = 0;
+  std::vector<std::string> broken_law_texts_;
+
   std::vector<TargetSample> samples_;
+  std::vector<std::uint64_t> completed_at_samples_;  // beside samples_
+  std::size_t boot_begin_ = 0;                       // index of the current boot's first sample
+  std::uint64_t boots_ = 0;
+  TargetSample boot_base_;                        // what the current boot's growth is counted from
+  std::map<AgentId, TargetCounts> closed_boots_;  // this run's counts in boots that ended
+  std::uint64_t closed_cpu_ns_ = 0;               // growth in boots that ended
+  std::uint64_t closed_completed_ = 0;
+  std::vector<std::pair<Duration, Duration>>
+      blind_;  // between two boots' samples; bounded like gaps
+  std::uint64_t address_space_max_ = 0;
+  std::uint64_t rss_max_ = 0;
   std::vector<RunEvent> events_;
-  // … whatever else the implementation needs
+  std::uint64_t error_events_ = 0;
 };
 
 }  // namespace spate::controller

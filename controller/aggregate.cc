@@ -1,0 +1,393 @@
+#include "controller/aggregate.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+namespace spate::controller {
+namespace {
+
+// An agent's interval may begin a little before its border by its own clock.
+constexpr std::int64_t kBorderTolerance = 20;  // of an interval: one part in
+constexpr std::size_t kMaxLawTexts = 5;
+
+// Everything but in_flight_*, which are states and not sums.
+void add_sums(Counters& into, const Counters& c) {
+  into.scheduled += c.scheduled;
+  into.sent += c.sent;
+  into.missed_in_flight_limit += c.missed_in_flight_limit;
+  into.missed_overload += c.missed_overload;
+  into.missed_paused += c.missed_paused;
+  into.bytes_sent += c.bytes_sent;
+  into.bytes_received += c.bytes_received;
+  into.connections_opened += c.connections_opened;
+  into.connections_closed += c.connections_closed;
+  into.connect_failed += c.connect_failed;
+  into.connection_protocol_errors += c.connection_protocol_errors;
+}
+
+void add_outcomes(std::array<std::uint64_t, kOutcomeCount>& into, const Record& record) {
+  for (const auto o : kOutcomes) into[index(o)] += record.count(o);
+}
+
+// total - before + after, where a merge of points may have lost part of `before`.
+std::uint64_t replaced(std::uint64_t total, std::uint64_t before, std::uint64_t after) {
+  total += after;
+  return total >= before ? total - before : 0;
+}
+
+Duration end_of(const Point& p) { return p.start + p.length; }
+
+void widen(Point& p, Duration start, Duration end) {
+  const auto last = std::max(end_of(p), end);
+  p.start = std::min(p.start, start);
+  p.length = last - p.start;
+}
+
+// `next` follows `p` in time. Of the states, those of the point that more agents reported count;
+// with equally many, the later in-flight count and the fewer connections.
+void merge_next(Point& p, std::uint32_t& contributors, const Point& next,
+                std::uint32_t next_contributors) {
+  const auto in_flight_begin = p.counters.in_flight_begin;
+  widen(p, next.start, end_of(next));
+  add_sums(p.counters, next.counters);
+  for (std::size_t i = 0; i < kOutcomeCount; ++i) p.outcomes[i] += next.outcomes[i];
+  p.latency.merge(next.latency);
+  p.agent_cpu_ns += next.agent_cpu_ns;
+  if (next_contributors == contributors) {
+    p.connections_requested = std::max(p.connections_requested, next.connections_requested);
+    p.connections_established = std::min(p.connections_established, next.connections_established);
+    p.counters.in_flight_end = next.counters.in_flight_end;
+  } else if (next_contributors > contributors) {
+    p.connections_requested = next.connections_requested;
+    p.connections_established = next.connections_established;
+    p.counters.in_flight_end = next.counters.in_flight_end;
+    contributors = next_contributors;
+  }
+  p.counters.in_flight_begin = in_flight_begin;
+}
+
+void add_gap(std::vector<Gap>& gaps, Gap gap) {
+  if (gaps.size() < kMaxGapsPerAgent)
+    gaps.push_back(std::move(gap));
+  else
+    gaps.back().to = gap.to;
+}
+
+}  // namespace
+
+bool counts_for_latency(Outcome o) {
+  return o == Outcome::ok || o == Outcome::application_error || o == Outcome::bad_response ||
+         o == Outcome::timed_out;
+}
+
+std::uint64_t Point::failed() const {
+  std::uint64_t n = 0;
+  for (const auto o : kOutcomes)
+    if (o != Outcome::ok && o != Outcome::cancelled) n += outcomes[index(o)];
+  return n;
+}
+
+double Point::rate_per_s() const {
+  return length.count() <= 0
+             ? 0
+             : static_cast<double>(ok() + failed()) / (static_cast<double>(length.count()) / 1e9);
+}
+
+double Aggregate::PhaseTotals::rate_per_s() const {
+  return length.count() <= 0 ? 0
+                             : static_cast<double>(finished - outcomes[index(Outcome::cancelled)]) /
+                                   (static_cast<double>(length.count()) / 1e9);
+}
+
+Aggregate::Aggregate(const RunInfo& info) : info_(info) {}
+
+bool Aggregate::is_measured(std::uint32_t phase) const {
+  return phase >= info_.plan.phases.size() || info_.plan.phases[phase].measured;
+}
+
+std::size_t Aggregate::agent_index(const Record& record) {
+  const auto [place, is_new] =
+      agent_of_.try_emplace({record.key.agent, record.key.incarnation}, agents_.size());
+  if (is_new) {
+    AgentTotals totals;
+    totals.agent = record.key.agent;
+    totals.incarnation = record.key.incarnation;
+    agents_.push_back(std::move(totals));
+    states_.emplace_back();
+  }
+  return place->second;
+}
+
+void Aggregate::check_laws(const Record& record, AgentState& state) {
+  auto broken = broken_laws(record);
+  const auto expected = state.previous.key.seq + 1;
+  if (record.key.seq > expected) {
+    const auto last = record.key.seq - 1;
+    add_gap(state.gaps,
+            {record.key.agent, state.covered_to, record.start,
+             last == expected ? fmt::format("record {} never came", last)
+                              : fmt::format("records {} to {} never came", expected, last)});
+  } else if (state.previous.key.seq > 0) {
+    const auto chain = broken_chain(state.previous, record);
+    broken.insert(broken.end(), chain.begin(), chain.end());
+  }
+  broken_law_count_ += broken.size();
+  for (auto& text : broken) {
+    if (broken_law_texts_.size() >= kMaxLawTexts) break;
+    broken_law_texts_.push_back(
+        fmt::format("agent {} record {}: {}", record.key.agent, record.key.seq, text));
+  }
+  state.previous.key = record.key;
+  state.previous.counters = record.counters;
+  state.previous.start = record.start;
+  state.previous.length = record.length;
+}
+
+void Aggregate::add(const Record& record) {
+  const auto i = agent_index(record);
+  check_laws(record, states_[i]);
+
+  auto& agent = agents_[i];
+  if (agent.records == 0) agent.counters.in_flight_begin = record.counters.in_flight_begin;
+  agent.counters.in_flight_end = record.counters.in_flight_end;
+  ++agent.records;
+  agent.last_seq = record.key.seq;
+  add_sums(agent.counters, record.counters);
+  add_outcomes(agent.outcomes, record);
+  agent.cpu_ns += record.gauges.cpu_ns;
+  agent.rss_bytes_max = std::max(agent.rss_bytes_max, record.gauges.rss_bytes);
+
+  ++records_;
+  agent_cpu_ns_ += record.gauges.cpu_ns;
+  add_sums(totals_, record.counters);
+  add_outcomes(outcomes_, record);
+  errors_.merge(record.errors);
+
+  place(record, i);
+}
+
+void Aggregate::place(const Record& record, std::size_t i) {
+  auto& agent = agents_[i];
+  auto& state = states_[i];
+  // Answers of the drain belong to what their agent did last.
+  const bool to_last = record.drain && state.placed;
+  const auto start = to_last ? state.last_start : record.start;
+  const auto phase =
+      to_last ? state.last_phase
+              : std::min<std::uint32_t>(record.phase, static_cast<std::uint32_t>(kMaxPhases) - 1);
+  const auto epoch = to_last ? state.last_epoch : record.epoch;
+  const bool measured = is_measured(phase);
+
+  auto key = key_of(start, phase, epoch);
+  auto at = point_at(key);
+  if (at == points_.size() || slots_[at].key != key) {
+    while (points_.size() >= kMaxPoints) {
+      const auto before = points_.size();
+      halve_points();
+      if (points_.size() == before && level_ > 40) break;  // a point per phase is the least
+    }
+    key = key_of(start, phase, epoch);
+    at = point_at(key);
+    if (at == points_.size() || slots_[at].key != key) {
+      Point fresh;
+      fresh.start = start;
+      fresh.length = to_last ? Duration{} : record.length;
+      fresh.phase = phase;
+      fresh.epoch = epoch;
+      points_.insert(points_.begin() + static_cast<std::ptrdiff_t>(at), std::move(fresh));
+      slots_.insert(slots_.begin() + static_cast<std::ptrdiff_t>(at), PointSlot{key, 0});
+    }
+  }
+  stale_from_ = std::min(stale_from_, at);
+
+  auto& point = points_[at];
+  add_sums(point.counters, record.counters);
+  add_outcomes(point.outcomes, record);
+  point.agent_cpu_ns += record.gauges.cpu_ns;
+  for (const auto o : kOutcomes) {
+    if (!counts_for_latency(o)) continue;
+    point.latency.merge(record.series[index(o)].latency);
+    if (measured) agent.latency.merge(record.series[index(o)].latency);
+  }
+  add_to_phase(record, phase);
+
+  const bool same_point =
+      state.placed && key_of(state.last_start, state.last_phase, state.last_epoch) == key;
+  if (!same_point) {
+    ++slots_[at].contributors;
+    point.counters.in_flight_begin += record.counters.in_flight_begin;
+    point.counters.in_flight_end += record.counters.in_flight_end;
+  } else {
+    point.counters.in_flight_end = replaced(point.counters.in_flight_end, state.in_flight_in_point,
+                                            record.counters.in_flight_end);
+  }
+  state.in_flight_in_point = record.counters.in_flight_end;
+  if (record.drain) return;
+
+  widen(point, record.start, record.start + record.length);
+  if (same_point) {
+    const auto requested =
+        std::max(state.in_point.connections_requested, record.gauges.connections_requested);
+    const auto established =
+        std::min(state.in_point.connections_established, record.gauges.connections_established);
+    point.connections_requested =
+        replaced(point.connections_requested, state.in_point.connections_requested, requested);
+    point.connections_established = replaced(point.connections_established,
+                                             state.in_point.connections_established, established);
+    state.in_point.connections_requested = requested;
+    state.in_point.connections_established = established;
+  } else {
+    point.connections_requested += record.gauges.connections_requested;
+    point.connections_established += record.gauges.connections_established;
+    state.in_point = record.gauges;
+  }
+  if (!state.placed) state.covered_from = record.start;
+  state.covered_to = std::max(state.covered_to, record.start + record.length);
+  state.last_start = record.start;
+  state.last_phase = phase;
+  state.last_epoch = epoch;
+  state.placed = true;
+  agent.covered += record.length;
+  last_epoch_ = std::max(last_epoch_, epoch);
+  if (measured) {
+    state.measured_cpu_ns += record.gauges.cpu_ns;
+    state.measured += record.length;
+  }
+}
+
+void Aggregate::add_to_phase(const Record& record, std::uint32_t phase) {
+  if (phase >= phases_.size()) {
+    const auto old = phases_.size();
+    phases_.resize(phase + 1);
+    for (auto i = old; i < phases_.size(); ++i) phases_[i].phase = static_cast<std::uint32_t>(i);
+  }
+  auto& totals = phases_[phase];
+  add_sums(totals.counters, record.counters);
+  add_outcomes(totals.outcomes, record);
+  totals.finished += record.finished();
+  for (const auto o : kOutcomes) {
+    if (!counts_for_latency(o)) continue;
+    totals.latency.merge(record.series[index(o)].latency);
+    totals.service_time.merge(record.series[index(o)].service_time);
+  }
+  totals.send_lag.merge(record.send_lag);
+  if (record.drain) return;
+  const auto end = record.start + record.length;
+  if (totals.length == Duration{}) {
+    totals.start = record.start;
+    totals.length = record.length;
+  } else {
+    const auto last = std::max(totals.start + totals.length, end);
+    totals.start = std::min(totals.start, record.start);
+    totals.length = last - totals.start;
+  }
+}
+
+Aggregate::PointKey Aggregate::key_of(Duration start, std::uint32_t phase,
+                                      std::uint32_t epoch) const {
+  const auto interval = std::max<std::int64_t>(1, info_.plan.interval.count());
+  const auto from = std::max<std::int64_t>(0, start.count() + interval / kBorderTolerance);
+  return {phase, epoch, static_cast<std::uint64_t>(from / interval) >> level_};
+}
+
+std::size_t Aggregate::point_at(const PointKey& key) const {
+  const auto place =
+      std::lower_bound(slots_.begin(), slots_.end(), key,
+                       [](const PointSlot& s, const PointKey& k) { return s.key < k; });
+  return static_cast<std::size_t>(place - slots_.begin());
+}
+
+// Doubles the width of a point; neighbours of one phase and epoch that now share a bin become one.
+void Aggregate::halve_points() {
+  ++level_;
+  std::vector<Point> points;
+  std::vector<PointSlot> slots;
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    auto slot = slots_[i];
+    slot.key.bin >>= 1;
+    if (!slots.empty() && slots.back().key == slot.key) {
+      merge_next(points.back(), slots.back().contributors, points_[i], slot.contributors);
+    } else {
+      points.push_back(std::move(points_[i]));
+      slots.push_back(slot);
+    }
+  }
+  points_ = std::move(points);
+  slots_ = std::move(slots);
+  stale_from_ = 0;
+}
+
+const std::vector<Point>& Aggregate::points() const {
+  const auto covers = [this](const AgentState& s, const Point& p) {
+    const auto slack = std::min<Duration>(info_.plan.interval / 5, p.length / 2);
+    const auto from = p.start + slack;
+    const auto to = end_of(p) - slack;
+    if (!s.placed || s.covered_from > from || s.covered_to < to) return false;
+    return std::none_of(s.gaps.begin(), s.gaps.end(),
+                        [&](const Gap& g) { return g.from < to && g.to > from; });
+  };
+  for (; stale_from_ < points_.size(); ++stale_from_) {
+    auto& point = points_[stale_from_];
+    point.agents_reporting = static_cast<std::uint32_t>(std::count_if(
+        states_.begin(), states_.end(), [&](const AgentState& s) { return covers(s, point); }));
+  }
+  return points_;
+}
+
+std::vector<Aggregate::PhaseTotals> Aggregate::phases() const {
+  std::vector<PhaseTotals> result;
+  for (const auto& totals : phases_)
+    if (totals.finished > 0 || totals.length > Duration{} || totals.counters.scheduled > 0)
+      result.push_back(totals);
+  std::size_t at = 0;
+  for (auto& row : result) {
+    bool first = true;
+    for (; at < points_.size() && points_[at].phase <= row.phase; ++at) {
+      const auto& p = points_[at];
+      if (p.phase != row.phase) continue;
+      row.connections_requested = std::max(row.connections_requested, p.connections_requested);
+      row.connections_established =
+          first ? p.connections_established
+                : std::min(row.connections_established, p.connections_established);
+      first = false;
+    }
+  }
+  return result;
+}
+
+Duration Aggregate::end() const {
+  Duration last = info_.length;
+  for (const auto& p : points_) last = std::max(last, end_of(p));
+  return last;
+}
+
+std::vector<Gap> Aggregate::gaps() const {
+  std::vector<Gap> result;
+  for (const auto& state : states_)
+    result.insert(result.end(), state.gaps.begin(), state.gaps.end());
+
+  const bool ended = info_.state == RunState::finished;
+  const bool started = info_.started_wall_ms != 0 || !points_.empty();
+  const auto last = end();
+  for (const auto& a : info_.agents) {
+    const auto found = agent_of_.find({a.name, a.incarnation});
+    const auto* state = found == agent_of_.end() ? nullptr : &states_[found->second];
+    const auto from = state == nullptr ? Duration{} : state->covered_to;
+    const auto seq = state == nullptr ? 0 : state->previous.key.seq;
+    if (!a.lost_reason.empty())
+      result.push_back({a.name, from, std::max(from, last), "agent lost: " + a.lost_reason});
+    else if (a.last_seq && *a.last_seq > seq)
+      result.push_back(
+          {a.name, from, std::max(from, last),
+           fmt::format("its last record was {}, the last that came {}", *a.last_seq, seq)});
+    else if (ended && started && !a.last_seq)
+      result.push_back({a.name, from, std::max(from, last),
+                        seq == 0 ? "no record ever came" : "it never said that it had finished"});
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Gap& a, const Gap& b) { return a.from < b.from; });
+  return result;
+}
+
+}  // namespace spate::controller
