@@ -1,0 +1,181 @@
+#include "agent/agent.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "agent/control_client.h"
+#include "agent/crew.h"
+#include "agent/session.h"
+
+namespace spate::agent {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr Duration kFlushFor = std::chrono::seconds(2);
+
+std::shared_ptr<spdlog::logger> logger() {
+  if (auto named = spdlog::get("agent")) return named;
+  return spdlog::default_logger();
+}
+
+}  // namespace
+
+class Agent::Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(asio::io_context& loop, AgentOptions options, std::function<void(std::uint64_t)> left)
+      : loop_(loop),
+        options_(std::move(options)),
+        left_(std::move(left)),
+        log_(logger()),
+        session_(options_.self),
+        timer_(loop),
+        client_(
+            loop, options_.channel,
+            {[this] { on_event(StreamUp{}); }, [this](std::string reason) { stream_down(reason); },
+             [this](ControllerMessage m) { on_message(std::move(m)); }}) {}
+
+  ~Core() {
+    if (crew_) crew_->release();
+    for (auto& [id, thread] : preflights_) thread.join();
+  }
+
+  void start() { client_.dial(); }
+  void shut_down() { on_event(ShutdownRequested{}); }
+
+ private:
+  void on_event(Event event) {
+    const Instant now = BootClock::now();
+    for (Action& action : session_.step(std::move(event), now))
+      std::visit([this](auto& a) { carry_out(a); }, action);
+    arm_timer();
+  }
+
+  void on_message(ControllerMessage message) {
+    const bool welcomed = std::holds_alternative<Welcome>(message);
+    std::visit([this](auto& m) { on_event(Event(std::move(m))); }, message);
+    if (!welcomed) return;
+    away_said_ = false;
+    log_->info("controller connected controller={} name={}", options_.controller, session_.name());
+    // For scripts that wait for it.
+    std::printf("spate-agent %s connected to %s\n", session_.name().c_str(),
+                options_.controller.c_str());
+    std::fflush(stdout);
+  }
+
+  void stream_down(const std::string& reason) {
+    away(reason);
+    on_event(StreamDown{});
+  }
+
+  // Once per outage, not once per attempt.
+  void away(const std::string& reason) {
+    if (!std::exchange(away_said_, true))
+      log_->warn("controller away controller={} because={}", options_.controller, reason);
+  }
+
+  // --- actions
+
+  void carry_out(Send& a) { client_.send(a.message); }
+
+  void carry_out(Disconnect& a) {
+    away(a.reason);
+    client_.disconnect();
+  }
+
+  void carry_out(RunPreflight& a) {
+    auto request = std::make_shared<PreflightRequest>();
+    request->prepare = std::move(a.prepare);
+    request->agent = std::move(a.agent);
+    request->incarnation = options_.self.incarnation;
+    // Names and the target may take seconds; the control stream must not.
+    const std::uint64_t id = ++last_preflight_;
+    preflights_[id] = std::thread([weak = weak_from_this(), id, request, &loop = loop_,
+                                   rules = options_.rules, world = options_.world] {
+      PreflightResult result = check(*request, rules, world);
+      asio::post(loop,
+                 [weak, id, run = request->prepare.run, result = std::move(result)]() mutable {
+                   if (const auto core = weak.lock())
+                     core->preflight_done(id, run, std::move(result));
+                 });
+    });
+  }
+
+  void preflight_done(std::uint64_t id, const std::string& run, PreflightResult result) {
+    preflights_[id].join();
+    preflights_.erase(id);
+    assignment_ = std::move(result.assignment);
+    on_event(PreflightDone{run, std::move(result.problems)});
+    assignment_.reset();
+  }
+
+  void carry_out(OpenWorkers&) {
+    log_->info("target checked run={} target={} address={}", assignment_->run,
+               assignment_->target.to_string(), assignment_->address.to_string());
+    crew_ = std::make_shared<Crew>(loop_, assignment_, [this](Event e) { on_event(std::move(e)); });
+    crew_->open();
+  }
+
+  void carry_out(StartWorkersAt& a) { crew_->start_at(a.at, a.drain); }
+  void carry_out(StopWorkers& a) { crew_->stop(a.at, a.drain); }
+
+  void carry_out(ReleaseWorkers&) {
+    if (!crew_) return;
+    crew_->release();
+    crew_.reset();
+  }
+
+  void carry_out(Say& a) {
+    log_->log(a.level == Say::Level::warning ? spdlog::level::warn : spdlog::level::info, "{}",
+              a.text);
+  }
+
+  void carry_out(Leave& a) {
+    client_.close(kFlushFor, [this, undelivered = a.undelivered] { left_(undelivered); });
+  }
+
+  void arm_timer() {
+    const std::optional<Instant> at = session_.wake_at();
+    if (!at) {
+      timer_.cancel();
+      return;
+    }
+    timer_.expires_after(std::max(*at - BootClock::now(), Duration::zero()));
+    timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+      if (error) return;
+      if (const auto core = weak.lock()) core->on_event(Tick{});
+    });
+  }
+
+  asio::io_context& loop_;
+  const AgentOptions options_;
+  const std::function<void(std::uint64_t)> left_;
+  const std::shared_ptr<spdlog::logger> log_;
+  Session session_;
+  asio::steady_timer timer_;
+  ControlClient client_;
+  std::shared_ptr<const Assignment> assignment_;  // between a pre-flight and OpenWorkers
+  std::shared_ptr<Crew> crew_;
+  // More than one only if a run was given up while it was checked.
+  std::map<std::uint64_t, std::thread> preflights_;
+  std::uint64_t last_preflight_ = 0;
+  bool away_said_ = false;
+};
+
+Agent::Agent(asio::io_context& loop, AgentOptions options, std::function<void(std::uint64_t)> left)
+    : core_(std::make_shared<Core>(loop, std::move(options), std::move(left))) {}
+Agent::~Agent() = default;
+
+void Agent::start() { core_->start(); }
+void Agent::shut_down() { core_->shut_down(); }
+
+}  // namespace spate::agent

@@ -1,0 +1,79 @@
+#include "agent/interval_merger.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "agent/record_sum.h"
+#include "common/check.h"
+
+namespace spate::agent {
+
+namespace {
+
+auto subject(const Record& r) { return std::tuple(r.drain, r.phase, r.epoch); }
+
+}  // namespace
+
+void IntervalMerger::add(std::size_t worker, Record record) {
+  CHECK(worker < workers_.size(), std::to_string(worker));
+  CHECK(!workers_[worker].drained, "a record after the worker had drained");
+  workers_[worker].waiting.push_back(std::move(record));
+}
+
+bool IntervalMerger::row_is_complete() const {
+  bool any = false;
+  for (const WorkerQueue& w : workers_) {
+    if (w.waiting.empty() && !w.drained) return false;
+    any = any || !w.waiting.empty();
+  }
+  return any;
+}
+
+std::vector<Record> IntervalMerger::take() {
+  std::vector<Record> rows;
+  while (row_is_complete()) rows.push_back(take_row());
+  return rows;
+}
+
+bool IntervalMerger::all_drained() const {
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [](const WorkerQueue& w) { return w.drained && w.waiting.empty(); });
+}
+
+Record IntervalMerger::take_row() {
+  const Record* first = nullptr;
+  for (const WorkerQueue& w : workers_)
+    if (!w.waiting.empty() && (!first || subject(w.waiting.front()) < subject(*first)))
+      first = &w.waiting.front();
+  const auto about = subject(*first);
+
+  Record row;
+  std::tie(row.drain, row.phase, row.epoch) = about;
+  Duration start = first->start;
+  Duration end = start;
+  for (WorkerQueue& w : workers_) {
+    if (w.waiting.empty() || subject(w.waiting.front()) != about) {
+      row.counters.in_flight_begin += w.in_flight;
+      row.counters.in_flight_end += w.in_flight;
+    } else {
+      const Record& r = w.waiting.front();
+      add_flows(row, r);
+      row.counters.in_flight_begin += r.counters.in_flight_begin;
+      row.counters.in_flight_end += r.counters.in_flight_end;
+      start = std::min(start, r.start);
+      end = std::max(end, r.start + r.length);
+      w.in_flight = r.counters.in_flight_end;
+      w.gauges = r.gauges;
+      w.waiting.pop_front();
+    }
+    row.gauges.connections_requested += w.gauges.connections_requested;
+    row.gauges.connections_established += w.gauges.connections_established;
+  }
+  row.start = begun_ ? end_ : start;
+  end_ = std::max(end, row.start);
+  row.length = end_ - row.start;
+  begun_ = true;
+  return row;
+}
+
+}  // namespace spate::agent

@@ -1,0 +1,48 @@
+#pragma once
+
+// Makes the agent's record of an interval out of its workers' records of the same interval. Pure;
+// control thread.
+//
+// Sums, exact histogram merges, error tallies. A record of the agent is ready when every worker has
+// delivered its next one or has drained. Workers' borders are the same by contract
+// (agent/worker.h); but a worker may have closed an interval just before it heard of a stop, and
+// drains end at different instants. So rows are matched by what they are about, (drain, phase,
+// epoch) in this order, and a worker that has nothing to say about a row counts with the requests
+// it has in flight: every law and the chain hold for the merged records, whatever the borders did.
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "common/record.h"
+
+namespace spate::agent {
+
+class IntervalMerger {
+ public:
+  explicit IntervalMerger(std::size_t workers) : workers_(workers) {}
+
+  void add(std::size_t worker, Record record);
+  // The worker will deliver nothing more.
+  void drained(std::size_t worker) { workers_[worker].drained = true; }
+
+  // The records that became complete, in order: everything but key, rss and CPU time.
+  std::vector<Record> take();
+  bool all_drained() const;  // and nothing is left to take
+
+ private:
+  struct WorkerQueue {
+    std::deque<Record> waiting;
+    std::uint64_t in_flight = 0;  // after the last one taken
+    Gauges gauges;                // of the last one taken
+    bool drained = false;
+  };
+  bool row_is_complete() const;
+  Record take_row();
+
+  std::vector<WorkerQueue> workers_;
+  Duration end_{};  // of the last record taken
+  bool begun_ = false;
+};
+
+}  // namespace spate::agent

@@ -1,0 +1,75 @@
+#pragma once
+
+// Whether this machine can do its share, found out before any load: descriptors, local ports, the
+// owner's list of targets, the message, and a target that answers. Everything that is wrong is
+// listed at once, each with the number needed and the number there is.
+//
+// check() blocks (names, the target): call it on a thread of its own. It keeps no state; the world
+// comes in through PreflightWorld, so that tests can feed numbers.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/assignment.h"
+#include "agent/messages.h"
+#include "common/endpoint.h"
+#include "common/result.h"
+
+namespace spate::agent {
+
+struct PortRange {
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;  // included
+
+  std::uint64_t size() const { return high < low ? 0 : std::uint64_t{high} - low + 1; }
+};
+
+// What the pre-flight asks of the world. real_world() is the only other implementation than the
+// tests'.
+struct PreflightWorld {
+  // Raises the soft limit of open descriptors to the hard one, and returns it.
+  std::function<std::uint64_t()> descriptors;
+  std::function<PortRange()> local_ports;
+  std::function<Result<std::vector<IpAddress>>(const std::string& host)> resolve;
+  std::function<Result<std::shared_ptr<const MessageTemplate>>(const std::string& method,
+                                                               const std::string& descriptor_set,
+                                                               const std::string& message_json)>
+      compile;
+  std::function<Result<std::shared_ptr<const TlsContext>>(const Endpoint& target)> tls;
+  // One call of the target; not_found means that it does not know the method.
+  std::function<Result<void>(const Assignment&, Duration timeout)> probe;
+};
+
+struct PreflightRules {
+  AllowList allow;
+  std::optional<std::uint64_t> max_connections;  // the owner's cap
+};
+
+struct PreflightRequest {
+  Prepare prepare;
+  std::string agent;
+  std::uint64_t incarnation = 0;
+};
+
+struct PreflightResult {
+  std::vector<Problem> problems;                 // empty: accepted
+  std::shared_ptr<const Assignment> assignment;  // null if refused
+};
+
+inline constexpr Duration kProbeTimeout = std::chrono::seconds(5);
+// Beside the connections: epoll, timers and wake-ups of each worker; logs, the control stream,
+// libraries.
+inline constexpr std::uint64_t kDescriptorsPerWorker = 8;
+inline constexpr std::uint64_t kDescriptorsOfAgent = 64;
+
+// Connections of the largest epoch, the workers' own, the agent's own.
+std::uint64_t descriptors_needed(const Prepare& prepare);
+
+PreflightResult check(const PreflightRequest& request, const PreflightRules& rules,
+                      const PreflightWorld& world);
+
+}  // namespace spate::agent

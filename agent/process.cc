@@ -1,0 +1,97 @@
+#include "agent/process.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <thread>
+
+namespace spate::agent {
+
+std::uint64_t raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  if (limit.rlim_cur < limit.rlim_max) {
+    rlimit raised = limit;
+    raised.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  }
+  return limit.rlim_cur;
+}
+
+PortRange local_port_range() {
+  PortRange range{32768, 60999};
+  std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
+  PortRange read;
+  if (file >> read.low >> read.high) range = read;
+  return range;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "agent";
+  return name.data();
+}
+
+std::uint32_t cpu_count() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+std::uint64_t rss_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t size = 0;
+  std::uint64_t resident = 0;
+  if (!(file >> size >> resident)) return 0;
+  return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::uint64_t cpu_ns() {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  const auto ns = [](const timeval& t) {
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(t.tv_usec) * 1'000;
+  };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+std::uint64_t new_incarnation() {
+  std::random_device random;
+  return (static_cast<std::uint64_t>(wall_clock_ms()) << 10) | (random() & 0x3FF);
+}
+
+Result<std::vector<IpAddress>> resolve(const std::string& host) {
+  if (host == "localhost")
+    return std::vector<IpAddress>{*IpAddress::parse("127.0.0.1"), *IpAddress::parse("::1")};
+  if (const auto literal = IpAddress::parse(host)) return std::vector<IpAddress>{*literal};
+
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) return Error{ErrorCode::not_found, gai_strerror(error)};
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+
+  std::vector<IpAddress> addresses;
+  for (const addrinfo* a = found; a; a = a->ai_next) {
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    const void* raw =
+        a->ai_family == AF_INET6
+            ? static_cast<const void*>(
+                  &reinterpret_cast<const sockaddr_in6*>(a->ai_addr)->sin6_addr)
+            : static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(a->ai_addr)->sin_addr);
+    if (!inet_ntop(a->ai_family, raw, text.data(), text.size())) continue;
+    const auto address = IpAddress::parse(text.data());
+    if (address && std::find(addresses.begin(), addresses.end(), *address) == addresses.end())
+      addresses.push_back(*address);
+  }
+  return addresses;
+}
+
+}  // namespace spate::agent

@@ -1,0 +1,27 @@
+#pragma once
+
+// What the agent reads from the operating system about itself and this machine. Small functions, so
+// that everything else can be told numbers. Any thread.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agent/preflight.h"
+
+namespace spate::agent {
+
+// Soft limit of open descriptors after raising it to the hard one.
+std::uint64_t raise_descriptor_limit();
+PortRange local_port_range();  // 32768-60999 if it cannot be read
+std::string host_name();
+std::uint32_t cpu_count();
+std::uint64_t rss_bytes();  // 0 if it cannot be read
+std::uint64_t cpu_ns();     // user + system of this process since its start
+// Larger at every start of the process, also after a reboot, and not the same on a cloned disk:
+// milliseconds since 1970 and 10 random bits. Fits in 52 bits.
+std::uint64_t new_incarnation();
+// getaddrinfo(), in its order. "localhost" is never looked up. Blocks.
+Result<std::vector<IpAddress>> resolve(const std::string& host);
+
+}  // namespace spate::agent

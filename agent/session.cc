@@ -1,0 +1,484 @@
+#include "agent/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/units.h"
+
+namespace spate::agent {
+
+namespace {
+
+constexpr const char* kShutdownReason = "agent is shutting down";
+
+std::string silent_reason() {
+  return "no controller was heard for " + format_duration(Session::kControllerSilentFor);
+}
+
+}  // namespace
+
+std::string_view name(Session::State s) {
+  switch (s) {
+    case Session::State::idle:
+      return "idle";
+    case Session::State::checking:
+      return "checking";
+    case Session::State::opening:
+      return "opening";
+    case Session::State::armed:
+      return "armed";
+    case Session::State::running:
+      return "running";
+    case Session::State::draining:
+      return "draining";
+    case Session::State::delivering:
+      return "delivering";
+    case Session::State::left:
+      return "left";
+  }
+  return "?";
+}
+
+Session::Session(Hello self, Spool::Limits spool)
+    : self_(std::move(self)), spool_limits_(spool), spool_(spool) {}
+
+Actions Session::step(Event event, Instant now) {
+  now_ = now;
+  actions_.clear();
+  if (state_ != State::left) std::visit([this](auto& e) { on(e); }, event);
+  return std::exchange(actions_, {});
+}
+
+std::optional<Instant> Session::wake_at() const {
+  std::optional<Instant> at;
+  const auto due = [&at](Instant t) { at = at ? std::min(*at, t) : t; };
+  if (state_ == State::left) return at;
+
+  if (link_ == Link::greeting) due(link_since_ + kLinkSilentFor);
+  if (link_ == Link::up) {
+    due(beat_due_);
+    due(heard_at_ + kLinkSilentFor);
+  }
+  if (hold_until_) due(*hold_until_);
+  if (shutting_down_) due(shutdown_ends_at_);
+  if (state_ == State::checking || state_ == State::opening || state_ == State::armed ||
+      state_ == State::running)
+    due(heard_at_ + kControllerSilentFor);
+  if (state_ == State::opening) due(run_.opening_since + kArmAfter);
+  if (state_ == State::running || state_ == State::draining) {
+    due(run_.overdue_at);
+    if (run_.first_request && !run_.started_said && clock_.estimate(run_.start))
+      due(run_.start + kStartedAfter);
+  }
+  return at;
+}
+
+// --- the link
+
+void Session::on(const StreamUp&) {
+  link_ = Link::greeting;
+  link_since_ = now_;
+  clock_.restart();
+  Hello hello = self_;
+  hello.running = run();
+  // The only thing that is said before the Welcome.
+  actions_.push_back(Send{std::move(hello)});
+}
+
+void Session::on(const StreamDown&) {
+  link_ = Link::down;
+  link_since_ = now_;
+  hold_until_.reset();
+  spool_.rewind();
+  run_.finished_said = false;
+}
+
+void Session::drop_link(std::string reason) {
+  on(StreamDown{});
+  actions_.push_back(Disconnect{std::move(reason)});
+}
+
+void Session::on(const Welcome& m) {
+  if (link_ != Link::greeting) return;
+  link_ = Link::up;
+  link_since_ = now_;
+  heard();
+  self_.name = m.name.empty() ? self_.name : m.name;
+  beat_every_ = m.heartbeat > Duration::zero() ? m.heartbeat : Duration(std::chrono::seconds(1));
+  burst_left_ = kBurst;
+  beat();
+
+  switch (state_) {
+    case State::idle:
+      if (!last_finished_said_) send(*last_finished_);
+      last_finished_said_ = true;
+      break;
+    case State::checking:
+      break;  // the reply comes when the pre-flight is done
+    case State::opening:
+      send(PrepareReply{run_.id, {}});
+      break;
+    case State::armed:
+      send(PrepareReply{run_.id, {}});
+      arm();
+      break;
+    case State::running:
+    case State::draining:
+    case State::delivering:
+      if (run_.started_said) say_started();
+      hold_until_ = now_ + kResumeHold;
+      run_.progress_at = now_;
+      say(Say::Level::info, "run resumed run=" + run_.id +
+                                " state=" + std::string(agent::name(state_)) +
+                                " records_waiting=" + std::to_string(spool_.size()));
+      break;
+    case State::left:
+      break;
+  }
+}
+
+void Session::on(const Rejected& m) {
+  if (link_ == Link::down) return;
+  drop_link("rejected: " + m.reason);
+}
+
+void Session::on(const HeartbeatReply& m) {
+  if (link_ != Link::up) return;
+  heard();
+  clock_.add(m);
+  if (burst_left_ > 0) {
+    --burst_left_;
+    beat();
+  }
+}
+
+void Session::beat() {
+  const auto e = clock_.estimate(now_);
+  send(Heartbeat{now_, e ? e->offset : Duration::zero(), e ? e->bound : Duration(-1)});
+  beat_due_ = now_ + beat_every_;
+}
+
+void Session::send(AgentMessage message) {
+  if (link_ == Link::up) actions_.push_back(Send{std::move(message)});
+}
+
+void Session::say(Say::Level level, std::string text) {
+  actions_.push_back(Say{level, std::move(text)});
+}
+
+// --- before the start
+
+void Session::refuse(const std::string& run, Problem problem) {
+  say(Say::Level::warning,
+      "run refused run=" + run + " because=" + problem.what + " " + problem.text);
+  send(PrepareReply{run, {std::move(problem)}});
+}
+
+void Session::on(Prepare& m) {
+  if (link_ != Link::up) return;
+  heard();
+  if (shutting_down_) return refuse(m.run, {"busy", "agent " + self_.name + " is shutting down"});
+  if (is_current(m.run)) return;  // asked twice; the answer is on its way or was given
+  if (state_ == State::delivering && now_ - run_.progress_at >= kDeliverFor) {
+    say(Say::Level::warning, "records given up run=" + run_.id +
+                                 " count=" + std::to_string(spool_.size()) +
+                                 " because=not acknowledged for " + format_duration(kDeliverFor));
+    end_run();
+  }
+  if (state_ == State::delivering)
+    return refuse(m.run, {"busy", "agent " + self_.name + " still has " +
+                                      std::to_string(spool_.size()) + " records of run " + run_.id +
+                                      " to deliver; try again in half a minute"});
+  if (state_ != State::idle)
+    return refuse(m.run, {"busy", "agent " + self_.name + " is busy with run " + run_.id + " (" +
+                                      std::string(agent::name(state_)) +
+                                      "); stop that run first, or wait for its end"});
+
+  run_ = Run{};
+  run_.id = m.run;
+  run_.agent = self_.name;
+  run_.threads = m.threads;
+  run_.drain = m.drain;
+  for (const PhasePart& p : m.phases) run_.length = std::max(run_.length, p.offset + p.length);
+  spool_ = Spool(spool_limits_);
+  state_ = State::checking;
+  say(Say::Level::info, "run prepared run=" + m.run + " target=" + m.target_url +
+                            " workers=" + std::to_string(m.threads));
+  actions_.push_back(RunPreflight{std::move(m), self_.name});
+}
+
+void Session::on(const PreflightDone& e) {
+  if (state_ != State::checking || e.run != run_.id) return;  // of a run given up meanwhile
+  send(PrepareReply{e.run, e.problems});
+  if (!e.problems.empty()) {
+    for (const Problem& p : e.problems)
+      say(Say::Level::warning, "run refused run=" + e.run + " because=" + p.what + " " + p.text);
+    state_ = State::idle;
+    run_ = Run{};
+    return;
+  }
+  state_ = State::opening;
+  run_.opening_since = now_;
+  actions_.push_back(OpenWorkers{});
+}
+
+void Session::on(const WorkersOpening& e) {
+  if (state_ != State::opening && state_ != State::armed) return;
+  run_.opening = e;
+  if (state_ == State::opening && e.settled) arm();
+}
+
+void Session::arm() {
+  const WorkersOpening& o = run_.opening;
+  if (state_ == State::opening)
+    say(o.established == o.requested ? Say::Level::info : Say::Level::warning,
+        "run armed run=" + run_.id + " connections=" + std::to_string(o.established) + "/" +
+            std::to_string(o.requested));
+  state_ = State::armed;
+  send(Armed{run_.id, o.established, o.requested, o.errors});
+}
+
+void Session::on(const Start& m) {
+  if (link_ != Link::up) return;
+  heard();
+  if (!is_current(m.run)) {
+    send(Finished{m.run, 0, "not prepared on agent " + self_.name});
+    return;
+  }
+  if (state_ == State::opening) arm();  // the controller does not want to wait for the rest
+  if (state_ != State::armed)
+    return;  // started already; or a Start before our reply, which is void
+  const auto at = clock_.to_agent(m.at, now_);
+  if (!at) say(Say::Level::warning, "clock unknown run=" + m.run + " starts=at once");
+  begin_at(at ? std::max(*at, now_) : now_);
+}
+
+void Session::begin_at(Instant at) {
+  state_ = State::running;
+  run_.start = at;
+  run_.drain_ends_at = at + run_.length + run_.drain;
+  run_.overdue_at = run_.drain_ends_at + kOverdueAfter;
+  const auto e = clock_.estimate(now_);
+  say(Say::Level::info, "run starts run=" + run_.id + " in=" + format_latency((at - now_).count()) +
+                            " clock_bound=" + format_latency(e ? e->bound.count() : 0));
+  actions_.push_back(StartWorkersAt{at, run_.drain});
+}
+
+// Nothing was sent: the run ends here without a record.
+void Session::abandon(const std::string& reason) {
+  if (state_ != State::checking) actions_.push_back(ReleaseWorkers{});
+  run_.end_reason = reason;
+  say(Say::Level::info, "run given up before its start run=" + run_.id + " because=" + reason);
+  last_finished_said_ = link_ == Link::up;
+  send(Finished{run_.id, 0, reason});
+  end_run();
+}
+
+// --- under load
+
+void Session::on(const FirstRequest& e) {
+  if (state_ != State::running && state_ != State::draining) return;
+  run_.first_request = run_.first_request ? std::min(*run_.first_request, e.at) : e.at;
+  if (++run_.first_requests >= run_.threads && !run_.started_said) say_started();
+}
+
+void Session::say_started() {
+  const auto at = clock_.to_controller(*run_.first_request, now_);
+  if (!at) return;
+  run_.started_said = true;
+  send(Started{run_.id, *at, clock_.estimate(now_)->bound});
+}
+
+void Session::on(IntervalClosed& e) {
+  if (state_ != State::running && state_ != State::draining) return;
+  if (run_.first_request && !run_.started_said) say_started();
+  e.record.key = {run_.id, run_.agent, self_.incarnation, 0};
+  spool_.add(std::move(e.record));
+  pump();
+}
+
+void Session::stop(Duration drain, const std::string& reason) {
+  // A moment ahead, so that the stop is one instant for all workers.
+  const Instant at = drain == Duration::zero() ? now_ : now_ + kStopLead;
+  if (state_ == State::running && at <= run_.start) return abandon(reason);
+  if (state_ == State::running && at < run_.start + run_.length) run_.end_reason = reason;
+  if (state_ == State::draining && at + drain >= run_.drain_ends_at) return;  // only ever shorter
+  if (state_ == State::running)
+    say(Say::Level::info,
+        "run stops run=" + run_.id + " drain=" + format_duration(drain) + " because=" + reason);
+  state_ = State::draining;
+  run_.drain_ends_at = std::min(run_.drain_ends_at, at + drain);
+  run_.overdue_at = run_.drain_ends_at + kOverdueAfter;
+  actions_.push_back(StopWorkers{at, drain});
+}
+
+void Session::on(const Stop& m) {
+  if (link_ != Link::up) return;
+  heard();
+  if (!is_current(m.run)) {
+    // Whoever asks waits for an answer.
+    if (last_finished_ && last_finished_->run == m.run)
+      send(*last_finished_);
+    else
+      send(Finished{m.run, 0, "not running on agent " + self_.name});
+    return;
+  }
+  hold_until_.reset();  // a controller that only knows that this must end names no mark
+  switch (state_) {
+    case State::checking:
+    case State::opening:
+    case State::armed:
+      return abandon("stopped");
+    case State::running:
+    case State::draining:
+      stop(std::max(m.drain, Duration::zero()), "stopped");
+      break;
+    case State::delivering:
+      run_.finished_said = false;
+      break;
+    case State::idle:
+    case State::left:
+      break;
+  }
+  pump();
+}
+
+void Session::on(const WorkersDrained&) {
+  if (state_ == State::running || state_ == State::draining) begin_delivery();
+}
+
+// --- afterwards
+
+void Session::begin_delivery() {
+  actions_.push_back(ReleaseWorkers{});
+  if (run_.first_request && !run_.started_said) say_started();
+  state_ = State::delivering;
+  run_.progress_at = now_;
+  if (shutting_down_) shutdown_ends_at_ = now_ + kDeliverFor;
+  say(Say::Level::info, "run drained run=" + run_.id + " records_waiting=" +
+                            std::to_string(spool_.size()) + " reason=" + run_.end_reason);
+  pump();
+}
+
+void Session::pump() {
+  if (link_ != Link::up || hold_until_) return;
+  while (auto record = spool_.next()) send(*std::move(record));
+  if (state_ == State::delivering && spool_.waiting() == 0 && !run_.finished_said) {
+    send(Finished{run_.id, spool_.last_seq(), run_.end_reason});
+    run_.finished_said = true;
+    run_.progress_at = now_;
+  }
+  finish_if_delivered();
+}
+
+void Session::on(const RecordAck& m) {
+  if (link_ != Link::up) return;
+  heard();
+  if (!is_current(m.run) || m.incarnation != self_.incarnation) return;
+  if (!spool_.acknowledge(m.seq))
+    say(Say::Level::warning, "acknowledgement ignored run=" + m.run +
+                                 " seq=" + std::to_string(m.seq) +
+                                 " last_given=" + std::to_string(spool_.last_seq()));
+  hold_until_.reset();
+  run_.progress_at = now_;
+  pump();
+}
+
+void Session::finish_if_delivered() {
+  if (state_ != State::delivering || !run_.finished_said || !spool_.empty()) return;
+  say(Say::Level::info,
+      "run delivered run=" + run_.id + " records=" + std::to_string(spool_.last_seq()));
+  last_finished_said_ = true;
+  end_run();
+}
+
+void Session::end_run() {
+  last_finished_ = Finished{run_.id, spool_.last_seq(), run_.end_reason};
+  run_ = Run{};
+  spool_ = Spool(spool_limits_);
+  hold_until_.reset();
+  state_ = State::idle;
+  if (shutting_down_) leave();
+}
+
+void Session::on(const ShutdownRequested&) {
+  if (shutting_down_) return;
+  shutting_down_ = true;
+  shutdown_ends_at_ = now_ + kShutdownDrain + kStopLead + kDeliverFor;
+  switch (state_) {
+    case State::idle:
+      return leave();
+    case State::checking:
+    case State::opening:
+    case State::armed:
+      return abandon(kShutdownReason);
+    case State::running:
+    case State::draining:
+      return stop(kShutdownDrain, kShutdownReason);
+    case State::delivering:
+      shutdown_ends_at_ = now_ + kDeliverFor;
+      return;
+    case State::left:
+      return;
+  }
+}
+
+void Session::leave() {
+  if (state_ == State::running || state_ == State::draining) actions_.push_back(ReleaseWorkers{});
+  actions_.push_back(Leave{spool_.size()});
+  state_ = State::left;
+}
+
+// --- time
+
+void Session::on(const Tick&) {
+  tick_link();
+  if (hold_until_ && now_ >= *hold_until_) {
+    hold_until_.reset();
+    pump();
+  }
+  tick_run();
+  if (shutting_down_ && state_ != State::left && now_ >= shutdown_ends_at_) leave();
+}
+
+void Session::tick_link() {
+  const std::string limit = format_duration(kLinkSilentFor);
+  if (link_ == Link::greeting && now_ - link_since_ >= kLinkSilentFor)
+    return drop_link("no welcome within " + limit);
+  if (link_ != Link::up) return;
+  if (now_ - heard_at_ >= kLinkSilentFor) return drop_link("controller silent for " + limit);
+  if (now_ >= beat_due_) beat();
+}
+
+void Session::tick_run() {
+  switch (state_) {
+    case State::checking:
+      if (silent_too_long()) abandon(silent_reason());
+      break;
+    case State::opening:
+      if (silent_too_long()) return abandon(silent_reason());
+      if (now_ - run_.opening_since >= kArmAfter) arm();
+      break;
+    case State::armed:
+      if (silent_too_long()) abandon(silent_reason());
+      break;
+    case State::running:
+      if (silent_too_long()) return stop(run_.drain, silent_reason());
+      [[fallthrough]];
+    case State::draining:
+      if (run_.first_request && !run_.started_said && now_ - run_.start >= kStartedAfter)
+        say_started();
+      if (now_ >= run_.overdue_at) {
+        run_.end_reason =
+            "workers did not end within " + format_duration(kOverdueAfter) + " after the drain";
+        begin_delivery();
+      }
+      break;
+    case State::idle:
+    case State::delivering:
+    case State::left:
+      break;
+  }
+}
+
+}  // namespace spate::agent

@@ -1,0 +1,226 @@
+#pragma once
+
+// What an agent does when something happens: the pure state machine between its control stream, its
+// workers and its clock. No sockets, files, threads or clocks: step() is told the event and the
+// instant, and returns what to do, in order. Control thread.
+//
+// Two things have a state each. The link to the controller: down, greeting (Hello is out), up. And
+// the run:
+//
+//   idle -> checking -> opening -> armed -> running -> draining -> delivering -> idle
+//
+// They are independent: a run goes on while the link is down, and what has to be said is said when
+// it is up again. Only silence of kControllerSilentFor ends the load from here (the dead-man), so
+// that no load is left running with nobody in charge.
+//
+// After a Welcome with a live run, records are held back until the controller has named its mark
+// (RecordAck) or for kResumeHold, so that what it has already is not sent twice.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "agent/clock_sync.h"
+#include "agent/messages.h"
+#include "agent/spool.h"
+#include "common/clock.h"
+
+namespace spate::agent {
+
+// --- events beside the controller's messages
+
+struct StreamUp {};    // a new stream; nothing was said on it
+struct StreamDown {};  // with all that was not yet acknowledged
+
+struct PreflightDone {
+  std::string run;
+  std::vector<Problem> problems;  // empty: OpenWorkers will find what it needs
+};
+
+// Where the agent's connections are, of all workers together.
+struct WorkersOpening {
+  std::uint64_t established = 0;
+  std::uint64_t requested = 0;
+  ErrorTally errors;
+  bool settled = false;  // all established, or every one tried at least once
+};
+
+struct FirstRequest {  // of one worker
+  Instant at;
+};
+
+struct IntervalClosed {  // of the agent; everything but run, agent, incarnation, seq
+  Record record;
+};
+
+struct WorkersDrained {};     // after the last IntervalClosed
+struct ShutdownRequested {};  // SIGTERM, SIGINT
+struct Tick {};               // not before wake_at()
+
+using Event = std::variant<StreamUp, StreamDown, Welcome, Rejected, HeartbeatReply, Prepare, Start,
+                           RecordAck, Stop, PreflightDone, WorkersOpening, FirstRequest,
+                           IntervalClosed, WorkersDrained, ShutdownRequested, Tick>;
+
+// --- actions
+
+struct Send {
+  AgentMessage message;
+};
+struct Disconnect {  // give the stream up and dial again
+  std::string reason;
+};
+struct RunPreflight {  // elsewhere; answered by PreflightDone
+  Prepare prepare;
+  std::string agent;  // the name this run knows the agent by
+};
+struct OpenWorkers {};  // of the pre-flight that was just answered
+struct StartWorkersAt {
+  Instant at;
+  Duration drain{};
+};
+struct StopWorkers {
+  Instant at;
+  Duration drain{};
+};
+struct ReleaseWorkers {};  // close what is open; nothing of them is heard any more
+struct Say {               // one line of the run's story
+  enum class Level { info, warning } level = Level::info;
+  std::string text;  // verb key=value
+};
+struct Leave {  // flush the stream and end the process
+  std::uint64_t undelivered = 0;
+};
+
+using Action = std::variant<Send, Disconnect, RunPreflight, OpenWorkers, StartWorkersAt,
+                            StopWorkers, ReleaseWorkers, Say, Leave>;
+using Actions = std::vector<Action>;
+
+class Session {
+ public:
+  static constexpr Duration kControllerSilentFor = std::chrono::seconds(60);  // then load stops
+  static constexpr Duration kLinkSilentFor = std::chrono::seconds(10);        // then dial again
+  static constexpr Duration kArmAfter = std::chrono::seconds(30);  // armed with what there is
+  static constexpr Duration kStopLead =
+      std::chrono::milliseconds(20);  // so that all workers hear of it in time
+  static constexpr Duration kStartedAfter =
+      std::chrono::seconds(1);  // Started without the slowest workers
+  static constexpr Duration kResumeHold = std::chrono::seconds(2);
+  static constexpr Duration kOverdueAfter =
+      std::chrono::seconds(10);  // a drain that does not end is cut
+  // Records that the controller did not acknowledge for so long make way for its next run; and how
+  // long a shutdown waits for it.
+  static constexpr Duration kDeliverFor = std::chrono::seconds(30);
+  static constexpr Duration kShutdownDrain = std::chrono::seconds(10);
+  static constexpr int kBurst = 8;  // heartbeats back to back after a Welcome, for the clock
+
+  enum class Link { down, greeting, up };
+  enum class State { idle, checking, opening, armed, running, draining, delivering, left };
+
+  // `self.running` is filled in by the session.
+  explicit Session(Hello self, Spool::Limits spool = {});
+
+  Actions step(Event event, Instant now);
+  // The latest instant at which a Tick is due; nothing: none.
+  std::optional<Instant> wake_at() const;
+
+  State state() const { return state_; }
+  Link link() const { return link_; }
+  const std::string& name() const { return self_.name; }
+  std::string run() const { return state_ == State::idle ? std::string() : run_.id; }
+  const Spool& spool() const { return spool_; }
+  const ClockSync& clock() const { return clock_; }
+
+ private:
+  struct Run {
+    std::string id;
+    std::string agent;
+    std::uint32_t threads = 0;
+    Duration length{};  // of all phases
+    Duration drain{};
+    Instant opening_since;
+    WorkersOpening opening;
+    Instant start;       // t0
+    Instant overdue_at;  // the workers must have drained by then
+    Instant drain_ends_at;
+    std::uint32_t first_requests = 0;  // workers that reported theirs
+    std::optional<Instant> first_request;
+    bool started_said = false;
+    bool finished_said = false;  // on this stream
+    std::string end_reason = "completed";
+    Instant progress_at;  // of the delivery: last acknowledgement, Finished or Welcome
+  };
+
+  void on(const StreamUp&);
+  void on(const StreamDown&);
+  void on(const Welcome& m);
+  void on(const Rejected& m);
+  void on(const HeartbeatReply& m);
+  void on(Prepare& m);
+  void on(const Start& m);
+  void on(const RecordAck& m);
+  void on(const Stop& m);
+  void on(const PreflightDone& e);
+  void on(const WorkersOpening& e);
+  void on(const FirstRequest& e);
+  void on(IntervalClosed& e);
+  void on(const WorkersDrained&);
+  void on(const ShutdownRequested&);
+  void on(const Tick&);
+
+  bool is_current(const std::string& run) const {
+    return state_ != State::idle && state_ != State::left && run == run_.id;
+  }
+  bool has_load() const;  // connections are open, or about to be
+  void heard() { heard_at_ = now_; }
+  void send(
+      AgentMessage message);  // dropped unless the link is up: all of it is said again on Welcome
+  void say(Say::Level level, std::string text);
+  void beat();
+  void refuse(const std::string& run, Problem problem);
+  void arm();
+  void begin_at(Instant at);
+  void say_started();
+  void stop(Duration drain, const std::string& reason);
+  void begin_delivery();
+  void abandon(const std::string& reason);  // before the start: nothing to drain or deliver
+  void pump();                              // records, then Finished, as far as the window lets
+  void finish_if_delivered();
+  void end_run();
+  void leave();
+  void tick_run();
+  void tick_link();
+  void drop_link(std::string reason);
+  bool silent_too_long() const { return now_ - heard_at_ >= kControllerSilentFor; }
+
+  // Constant after construction, but for the name that a controller gives.
+  Hello self_;
+  Spool::Limits spool_limits_;
+
+  Link link_ = Link::down;
+  Instant link_since_;  // of its present state
+  Instant heard_at_;    // last message of a controller
+  Instant beat_due_;
+  Duration beat_every_ = std::chrono::seconds(1);
+  int burst_left_ = 0;
+  ClockSync clock_;
+
+  State state_ = State::idle;
+  Run run_;
+  Spool spool_;
+  std::optional<Instant> hold_until_;      // records wait for the controller's mark
+  std::optional<Finished> last_finished_;  // of the run before; answers a Stop that comes late
+  bool last_finished_said_ = true;         // false: the link was down
+
+  bool shutting_down_ = false;
+  Instant shutdown_ends_at_;
+
+  // Of the step in progress.
+  Instant now_;
+  Actions actions_;
+};
+
+std::string_view name(Session::State s);
+
+}  // namespace spate::agent

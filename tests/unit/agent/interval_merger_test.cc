@@ -1,0 +1,111 @@
+#include "agent/interval_merger.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/agent/record_fixture.h"
+
+namespace spate::agent {
+namespace {
+
+using namespace std::chrono_literals;
+
+void expect_lawful(std::vector<Record> rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].key.seq = i + 1;
+    EXPECT_TRUE(broken_laws(rows[i]).empty()) << broken_laws(rows[i])[0];
+    if (i > 0) {
+      EXPECT_TRUE(broken_chain(rows[i - 1], rows[i]).empty())
+          << broken_chain(rows[i - 1], rows[i])[0];
+    }
+  }
+}
+
+Record drained(Record r) {
+  r.drain = true;
+  return r;
+}
+
+TEST(IntervalMerger, WaitsForEveryWorker) {
+  IntervalMerger merger(3);
+  merger.add(0, lawful(0s, 1s, 0, 2, 10));
+  merger.add(2, lawful(0s, 1s, 0, 3, 20));
+  EXPECT_TRUE(merger.take().empty());
+  merger.add(1, lawful(0s, 1s, 0, 0, 5));
+  const auto rows = merger.take();
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].count(Outcome::ok), 35U);
+  EXPECT_EQ(rows[0].count(Outcome::timed_out), 3U);
+  EXPECT_EQ(rows[0].counters.in_flight_end, 5U);
+  EXPECT_EQ(rows[0].gauges.connections_requested, 30U);
+  EXPECT_EQ(rows[0].gauges.connections_established, 27U);
+  EXPECT_EQ(rows[0].length, 1s);
+  expect_lawful(rows);
+}
+
+TEST(IntervalMerger, KeepsTheOrderWhenOneWorkerIsAhead) {
+  IntervalMerger merger(2);
+  std::vector<Record> rows;
+  const auto collect = [&] {
+    for (Record& r : merger.take()) rows.push_back(std::move(r));
+  };
+  for (int i = 0; i < 3; ++i) merger.add(0, lawful(i * 1s, 1s, i == 0 ? 0 : 4, 4, 10));
+  collect();
+  EXPECT_TRUE(rows.empty());
+  for (int i = 0; i < 3; ++i) {
+    merger.add(1, lawful(i * 1s, 1s, i == 0 ? 0 : 2, 2, 7));
+    collect();
+  }
+  merger.add(1, drained(lawful(3s, 30ms, 2, 0, 1)));
+  merger.add(0, drained(lawful(3s, 80ms, 4, 0, 3)));
+  merger.drained(0);
+  merger.drained(1);
+  EXPECT_FALSE(merger.all_drained());
+  collect();
+  EXPECT_TRUE(merger.all_drained());
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_TRUE(rows[3].drain);
+  EXPECT_EQ(rows[3].length, 80ms) << "the longest drain";
+  EXPECT_EQ(rows[3].counters.in_flight_begin, 6U);
+  EXPECT_EQ(rows[3].counters.in_flight_end, 0U);
+  expect_lawful(rows);
+}
+
+TEST(IntervalMerger, HoldsTheLawsWhenAStopFindsOneWorkerPastTheBorder) {
+  IntervalMerger merger(2);
+  // Worker 0 had closed [0, 1 s) and begun the next; the stop cut worker 1 at 0.9 s.
+  merger.add(0, lawful(0s, 1s, 0, 4, 10));
+  merger.add(0, lawful(1s, 0s, 4, 4, 0));
+  merger.add(0, drained(lawful(1s, 50ms, 4, 0, 3)));
+  merger.drained(0);
+  merger.add(1, lawful(0s, 900ms, 0, 2, 9));
+  merger.add(1, drained(lawful(900ms, 20ms, 2, 0, 1)));
+  merger.drained(1);
+  const auto rows = merger.take();
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[1].counters.in_flight_begin, 6U) << "worker 1 counts with what it has in flight";
+  EXPECT_TRUE(merger.all_drained());
+  expect_lawful(rows);
+}
+
+TEST(IntervalMerger, NeverMixesPhases) {
+  IntervalMerger merger(2);
+  Record late = lawful(500ms, 500ms, 4, 4, 5);
+  late.phase = 1;
+  late.epoch = 2;
+  merger.add(0, lawful(0s, 500ms, 0, 4, 10));
+  merger.add(0, late);
+  merger.add(1, lawful(0s, 250ms, 0, 1, 4));
+  merger.add(1, drained(lawful(250ms, 10ms, 1, 0, 0)));
+  merger.drained(1);
+  merger.add(0, drained(lawful(1s, 10ms, 4, 0, 3)));
+  merger.drained(0);
+  const auto rows = merger.take();
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].phase, 0U);
+  EXPECT_EQ(rows[1].phase, 1U);
+  EXPECT_EQ(rows[1].epoch, 2U);
+  expect_lawful(rows);
+}
+
+}  // namespace
+}  // namespace spate::agent

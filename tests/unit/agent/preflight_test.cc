@@ -1,0 +1,228 @@
+#include "agent/preflight.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include "agent/process.h"
+
+namespace spate::agent {
+namespace {
+
+using namespace std::chrono_literals;
+
+IpAddress ip(const char* text) { return *IpAddress::parse(text); }
+
+// A world in which all is well, with numbers to change.
+struct World {
+  std::uint64_t descriptors = 20'000;
+  PortRange ports{32768, 60999};
+  Result<std::vector<IpAddress>> addresses = std::vector<IpAddress>{ip("127.0.0.1")};
+  std::vector<IpAddress> silent;
+  std::vector<IpAddress> probed;
+  std::optional<Error> compile_error;
+  std::optional<Error> probe_error;
+  PreflightRules rules;
+  PreflightRequest request;
+
+  World() {
+    Prepare& p = request.prepare;
+    p.run = "run-1";
+    p.target_url = "grpc://target:7000";
+    p.method = "a.B/C";
+    p.metadata = {{"x-mine", "1"}};
+    p.threads = 4;
+    p.interval = 1s;
+    p.timeout = 10s;
+    p.epochs = {{1, 100, 0, {}}, {2, 300, 0, {}}};
+    p.phases = {{0, 0s, 5s, 1}, {1, 5s, 5s, 2}};
+    request.agent = "pc-1";
+    request.incarnation = 77;
+  }
+
+  PreflightResult check() {
+    PreflightWorld w;
+    w.descriptors = [this] { return descriptors; };
+    w.local_ports = [this] { return ports; };
+    w.resolve = [this](const std::string&) { return addresses; };
+    w.compile = [this](const std::string&, const std::string&,
+                       const std::string&) -> Result<std::shared_ptr<const MessageTemplate>> {
+      if (compile_error) return *compile_error;
+      return std::shared_ptr<const MessageTemplate>();
+    };
+    w.tls = [](const Endpoint&) -> Result<std::shared_ptr<const TlsContext>> {
+      return invalid("no files");
+    };
+    w.probe = [this](const Assignment& a, Duration) -> Result<void> {
+      probed.push_back(a.address);
+      if (std::find(silent.begin(), silent.end(), a.address) != silent.end())
+        return Error{ErrorCode::unavailable, "connection refused"};
+      if (probe_error) return *probe_error;
+      return {};
+    };
+    return agent::check(request, rules, w);
+  }
+
+  Problem only_problem() {
+    const PreflightResult r = check();
+    EXPECT_EQ(r.problems.size(), 1U);
+    EXPECT_FALSE(r.assignment);
+    return r.problems.empty() ? Problem{} : r.problems[0];
+  }
+};
+
+TEST(Preflight, GivesTheWorkersTheirAssignment) {
+  World w;
+  const PreflightResult r = w.check();
+  ASSERT_TRUE(r.problems.empty()) << r.problems[0].text;
+  const Assignment& a = *r.assignment;
+  EXPECT_EQ(a.run, "run-1");
+  EXPECT_EQ(a.method_path, "/a.B/C");
+  EXPECT_EQ(a.address, ip("127.0.0.1"));
+  EXPECT_EQ(a.target, (Endpoint{"target", 7000}));
+  EXPECT_EQ(a.workers, 4U);
+  const std::vector<std::pair<std::string, std::string>> metadata = {{"x-mine", "1"},
+                                                                     {"spate-run", "run-1"},
+                                                                     {"spate-agent", "pc-1"},
+                                                                     {"spate-incarnation", "77"}};
+  EXPECT_EQ(a.metadata, metadata);
+}
+
+TEST(Preflight, NeedsDescriptorsForTheLargestEpoch) {
+  World w;
+  EXPECT_EQ(descriptors_needed(w.request.prepare), 300U + 4 * 8 + 64);
+  w.descriptors = 395;
+  const Problem p = w.only_problem();
+  EXPECT_EQ(p.what, "descriptors");
+  EXPECT_EQ(p.needed, 396U);
+  EXPECT_EQ(p.available, 395U);
+  EXPECT_TRUE(w.probed.empty()) << "a target is not touched for a run that cannot be";
+  w.descriptors = 396;
+  EXPECT_TRUE(w.check().problems.empty());
+}
+
+TEST(Preflight, NeedsALocalPortForEachConnection) {
+  World w;
+  w.ports = {40000, 40298};
+  const Problem p = w.only_problem();
+  EXPECT_EQ(p.what, "ports");
+  EXPECT_EQ(p.needed, 300U);
+  EXPECT_EQ(p.available, 299U);
+  w.ports = {40000, 40299};
+  EXPECT_TRUE(w.check().problems.empty());
+}
+
+TEST(Preflight, KeepsTheOwnersCap) {
+  World w;
+  w.rules.max_connections = 299;
+  EXPECT_EQ(w.only_problem().what, "connections");
+  w.rules.max_connections = 300;
+  EXPECT_TRUE(w.check().problems.empty());
+}
+
+TEST(Preflight, RefusesATargetThatIsNotOnTheListAndNamesTheFlag) {
+  World w;
+  w.addresses = std::vector<IpAddress>{ip("10.0.0.100")};
+  const Problem p = w.only_problem();
+  EXPECT_EQ(p.what, "allow");
+  EXPECT_NE(p.text.find("10.0.0.100"), std::string::npos);
+  EXPECT_NE(p.text.find("127.0.0.0/8"), std::string::npos) << p.text;
+  EXPECT_NE(p.text.find("--allow 10.0.0.100:7000"), std::string::npos) << p.text;
+  EXPECT_TRUE(w.probed.empty());
+  w.rules.allow = *AllowList::parse({"10.0.0.0/24:7000"});
+  EXPECT_TRUE(w.check().problems.empty());
+}
+
+TEST(Preflight, NeverTakesALinkLocalTargetWhateverTheListSays) {
+  World w;
+  w.rules.allow = *AllowList::parse({"0.0.0.0/0:*"});
+  w.addresses = std::vector<IpAddress>{ip("169.254.169.254")};
+  const Problem p = w.only_problem();
+  EXPECT_EQ(p.what, "allow");
+  EXPECT_NE(p.text.find("never a target"), std::string::npos);
+}
+
+TEST(Preflight, UsesTheFirstAddressThatIsAllowedAndAnswers) {
+  World w;
+  w.addresses =
+      std::vector<IpAddress>{ip("10.0.0.100"), ip("127.0.0.2"), ip("127.0.0.3"), ip("127.0.0.4")};
+  w.silent = {ip("127.0.0.2")};
+  const PreflightResult r = w.check();
+  ASSERT_TRUE(r.assignment);
+  EXPECT_EQ(r.assignment->address, ip("127.0.0.3"));
+  EXPECT_EQ(w.probed, (std::vector<IpAddress>{ip("127.0.0.2"), ip("127.0.0.3")}));
+}
+
+TEST(Preflight, NamesEveryAddressThatDidNotAnswer) {
+  World w;
+  w.addresses = std::vector<IpAddress>{ip("127.0.0.2"), ip("127.0.0.3")};
+  w.silent = *w.addresses;
+  const Problem p = w.only_problem();
+  EXPECT_EQ(p.what, "target");
+  EXPECT_NE(p.text.find("127.0.0.2: connection refused; 127.0.0.3: connection refused"),
+            std::string::npos)
+      << p.text;
+}
+
+TEST(Preflight, TellsAnUnknownMethodFromASilentTarget) {
+  World w;
+  w.probe_error = Error{ErrorCode::not_found, "UNIMPLEMENTED"};
+  EXPECT_EQ(w.only_problem().what, "method");
+}
+
+TEST(Preflight, SaysWhatIsWrongWithTheMessage) {
+  World w;
+  w.compile_error = Error{ErrorCode::invalid, "/call: unknown field"};
+  EXPECT_EQ(w.only_problem().what, "message");
+  w.compile_error = Error{ErrorCode::not_found, "no such method"};
+  EXPECT_EQ(w.only_problem().what, "method");
+}
+
+TEST(Preflight, SaysThatANameIsUnknown) {
+  World w;
+  w.addresses = Error{ErrorCode::not_found, "Name or service not known"};
+  const Problem p = w.only_problem();
+  EXPECT_EQ(p.what, "target");
+  EXPECT_NE(p.text.find("target: Name or service"), std::string::npos);
+}
+
+TEST(Preflight, ListsEverythingAtOnce) {
+  World w;
+  w.descriptors = 10;
+  w.ports = {1, 2};
+  w.addresses = std::vector<IpAddress>{ip("10.0.0.100")};
+  w.compile_error = Error{ErrorCode::invalid, "no"};
+  w.request.prepare.target_url = "grpcs://target:7000";
+  EXPECT_EQ(w.check().problems.size(), 5U);
+}
+
+TEST(Preflight, RefusesAShareThatMakesNoSense) {
+  const std::vector<std::function<void(Prepare&)>> mistakes = {
+      [](Prepare& p) { p.threads = 0; },         [](Prepare& p) { p.interval = 0s; },
+      [](Prepare& p) { p.timeout = -1s; },       [](Prepare& p) { p.epochs.clear(); },
+      [](Prepare& p) { p.phases.clear(); },      [](Prepare& p) { p.phases[1].offset = 6s; },
+      [](Prepare& p) { p.phases[1].epoch = 9; }, [](Prepare& p) { p.drain = -1s; }};
+  for (const auto& make : mistakes) {
+    World w;
+    make(w.request.prepare);
+    EXPECT_EQ(w.only_problem().what, "plan");
+  }
+}
+
+TEST(Process, ReadsPlausibleNumbers) {
+  EXPECT_GE(raise_descriptor_limit(), 64U);
+  EXPECT_GT(local_port_range().size(), 0U);
+  EXPECT_FALSE(host_name().empty());
+  EXPECT_GE(cpu_count(), 1U);
+  EXPECT_GT(rss_bytes(), 100'000U);
+  EXPECT_LT(new_incarnation(), std::uint64_t{1} << 53) << "exact in JSON too";
+}
+
+TEST(Process, ResolvesLiteralsAndLocalhostWithoutAskingAnybody) {
+  EXPECT_EQ(*resolve("127.0.0.9"), std::vector<IpAddress>{ip("127.0.0.9")});
+  EXPECT_EQ(resolve("localhost")->front(), ip("127.0.0.1"));
+  EXPECT_FALSE(resolve("no-such-host.invalid"));
+}
+
+}  // namespace
+}  // namespace spate::agent

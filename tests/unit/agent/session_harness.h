@@ -1,0 +1,163 @@
+#pragma once
+
+// Drives a Session under a manual clock, and keeps what it asked for.
+
+#include <gtest/gtest.h>
+
+#include "agent/session.h"
+#include "tests/unit/agent/record_fixture.h"
+
+namespace spate::agent {
+
+using namespace std::chrono_literals;
+
+inline Hello test_hello() {
+  Hello h;
+  h.protocol = 1;
+  h.version = "0.1.0";
+  h.name = "pc-1";
+  h.incarnation = 77;
+  return h;
+}
+
+class SessionHarness {
+ public:
+  static constexpr Duration kControllerAhead = 5h;  // of the agent's clock
+
+  explicit SessionHarness(Spool::Limits limits = {}) : session(test_hello(), limits) {}
+
+  const Actions& feed(Event event) {
+    actions = session.step(std::move(event), now);
+    for (const Action& a : actions) {
+      if (const auto* s = std::get_if<Send>(&a)) sent.push_back(s->message);
+      if (const auto* s = std::get_if<Say>(&a)) story.push_back(s->text);
+    }
+    return actions;
+  }
+
+  // Lets time pass, ticking whenever a tick is due; the controller answers heartbeats unless it is
+  // `mute`.
+  void pass(Duration time) {
+    const Instant end = now + time;
+    while (true) {
+      const auto at = session.wake_at();
+      if (!at || *at > end) break;
+      now = std::max(now, *at);
+      const std::size_t before = sent.size();
+      feed(Tick{});
+      const auto again = session.wake_at();
+      ASSERT_TRUE(!again || *again > now || sent.size() > before || !actions.empty())
+          << "a tick that does nothing";
+      if (!mute) answer_heartbeats();
+    }
+    now = end;
+  }
+
+  void answer_heartbeats() {
+    if (session.link() != Session::Link::up) return;
+    while (answered < sent.size()) {
+      const auto* h = std::get_if<Heartbeat>(&sent[answered++]);
+      if (!h || h->sent < up_since) continue;
+      const Instant t1 = h->sent;
+      now += 200us;
+      feed(HeartbeatReply{t1, at_controller(t1 + 100us), at_controller(t1 + 100us), t1 + 200us});
+    }
+  }
+
+  static ControllerInstant at_controller(Instant t) {
+    return ControllerInstant(t.time_since_epoch() + kControllerAhead);
+  }
+
+  void connect() {
+    up_since = now;
+    feed(StreamUp{});
+    feed(Welcome{"pc-1", 1s});
+    answer_heartbeats();
+  }
+
+  Prepare plan(const std::string& run = "run-1") const {
+    Prepare p;
+    p.run = run;
+    p.target_url = "grpc://127.0.0.1:7000";
+    p.method = "a.B/C";
+    p.threads = 2;
+    p.interval = 1s;
+    p.timeout = 10s;
+    p.epochs = {{1, 10, 0, Duration{}}};
+    p.phases = {{0, 0s, 10s, 1}};
+    p.drain = 5s;
+    return p;
+  }
+
+  WorkersOpening opened(std::uint64_t established = 10, bool settled = true) const {
+    WorkersOpening o;
+    o.established = established;
+    o.requested = 10;
+    o.settled = settled;
+    return o;
+  }
+
+  void go_to(Session::State state) {
+    using S = Session::State;
+    if (session.link() == Session::Link::down) connect();
+    if (state == S::idle) return;
+    feed(plan());
+    if (state == S::checking) return;
+    feed(PreflightDone{"run-1", {}});
+    if (state == S::opening) return;
+    feed(opened());
+    if (state == S::armed) return;
+    feed(Start{"run-1", at_controller(now + 1s)});
+    t0 = now + 1s;
+    if (state == S::running) return;
+    pass(1s);
+    feed(FirstRequest{t0 + 3ms});
+    feed(FirstRequest{t0 + 2ms});
+    close_interval();
+    if (state == S::draining) {
+      feed(Stop{"run-1", 2s, "user"});
+      return;
+    }
+    if (state == S::delivering) {
+      feed(WorkersDrained{});
+      return;
+    }
+    feed(ShutdownRequested{});
+    feed(WorkersDrained{});
+    feed(RecordAck{"run-1", 77, intervals});
+  }
+
+  void close_interval() {
+    feed(IntervalClosed{
+        lawful(static_cast<std::int64_t>(intervals) * 1s, 1s, intervals == 0 ? 0 : 4, 4, 10)});
+    ++intervals;
+  }
+
+  template <class T>
+  std::vector<T> sent_of() const {
+    std::vector<T> out;
+    for (const AgentMessage& m : sent)
+      if (const auto* t = std::get_if<T>(&m)) out.push_back(*t);
+    return out;
+  }
+
+  template <class T>
+  const T* did() const {
+    for (const Action& a : actions)
+      if (const auto* t = std::get_if<T>(&a)) return t;
+    return nullptr;
+  }
+
+  Session session;
+  Instant now = from_ns(1'000'000'000'000);
+  Instant up_since;
+  Instant t0;
+  bool mute = false;
+  Actions actions;  // of the last step
+  std::vector<AgentMessage> sent;
+  std::vector<std::string> story;
+  std::size_t answered = 0;
+  std::uint64_t intervals = 0;
+};
+
+}  // namespace spate::agent
