@@ -14,7 +14,7 @@ namespace spate {
 
 struct PlanProblem {
   std::string path;  // "/load/connections"; of an override "--set load.connections"
-  int line = 0;      // 0: no line (an override, or a key that is missing altogether)
+  int line = 0;      // 0: no line (an override, or a key that the plan itself lacks)
   std::string text;  // what is wrong and what to do
 
   std::string to_string(std::string_view file) const;  // "demo.jsonc:12: /load/connections: …"
@@ -32,7 +32,12 @@ struct PlanOrProblems {
 PlanOrProblems parse_plan(std::string_view text, const std::vector<std::string>& overrides = {});
 
 // The plan as one JSON object, defaults written out: for the store and for `plan explain -o json`.
+// parse_plan() reads it back as the same plan.
 std::string to_json(const Plan& plan);
+
+// Every key a plan may have: "load.connections", "phases[].name" … In the order of the
+// documentation.
+std::vector<std::string> known_plan_keys();
 
 // The nearest of `known` to `word`, or "" if none is near (Damerau-Levenshtein, at most a third of
 // its length).

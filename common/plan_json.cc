@@ -1,0 +1,259 @@
+#include "common/plan_json.h"
+
+#include <algorithm>
+
+#include "common/json_tree.h"
+#include "common/plan_reader.h"
+#include "common/threshold.h"
+#include "common/units.h"
+
+namespace spate {
+namespace {
+
+constexpr std::size_t kMaxPlanBytes = 2 * kMaxMessageBytes;
+
+void set_origin(JsonNode& node, const std::string& origin) {
+  node.origin = origin;
+  node.line = 0;
+  for (JsonNode& child : node.children) set_origin(child, origin);
+}
+
+// "target": "local" and "agents": 4 are short for objects; an override may go inside.
+void unfold_short_form(const std::string& key, JsonNode& node) {
+  const char* inner = key == "target" && node.as<std::string>() != nullptr     ? "url"
+                      : key == "agents" && node.as<std::uint64_t>() != nullptr ? "count"
+                                                                               : nullptr;
+  if (inner == nullptr) return;
+  JsonNode object;
+  object.kind = JsonNode::Kind::object;
+  object.line = node.line;
+  object.origin = node.origin;
+  object.add(inner) = std::move(node);
+  node = std::move(object);
+}
+
+// The child `step` of `node`, made if an object lacks it; nullptr and `why` if there cannot be one.
+JsonNode* descend(JsonNode& node, const std::string& step, const std::string& origin,
+                  std::string& why) {
+  if (node.is_array()) {
+    const bool number =
+        !step.empty() && step.size() < 7 &&
+        std::all_of(step.begin(), step.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const std::size_t index = number ? std::stoul(step) : node.children.size();
+    if (index < node.children.size()) return &node.children[index];
+    why = "\"" + step + "\" is not in the list; its entries are 0 to " +
+          std::to_string(static_cast<long long>(node.children.size()) - 1);
+    return nullptr;
+  }
+  if (!node.is_object()) {
+    why = "nothing can be set at \"" + step + "\" inside " + node.kind_name();
+    return nullptr;
+  }
+  if (JsonNode* child = node.find(step)) return child;
+  JsonNode& child = node.add(step);
+  child.kind = JsonNode::Kind::object;
+  child.origin = origin;
+  return &child;
+}
+
+// Applies "path=value". Returns what is wrong with it, or "".
+std::string apply_override(JsonNode& root, const std::string& text, const std::string& origin) {
+  const std::size_t equals = text.find('=');
+  if (equals == text.npos || equals == 0)
+    return "write path=value, for example load.connections=400";
+  std::string path = text.substr(0, equals);
+  JsonNode value;
+  JsonError ignored;
+  if (!parse_json_tree(std::string_view(text).substr(equals + 1), value, ignored)) {
+    value = JsonNode();
+    value.scalar = text.substr(equals + 1);
+  }
+  set_origin(value, origin);
+  JsonNode* node = &root;
+  while (true) {
+    const std::size_t dot = path.find('.');
+    const std::string step = path.substr(0, dot);
+    std::string why;
+    if (step.empty()) return "the path has an empty part";
+    node = descend(*node, step, origin, why);
+    if (node == nullptr) return why;
+    if (dot == path.npos) break;
+    unfold_short_form(step, *node);
+    path.erase(0, dot + 1);
+  }
+  *node = std::move(value);
+  return "";
+}
+
+JsonNode text_node(std::string text) {
+  JsonNode node;
+  node.scalar = std::move(text);
+  return node;
+}
+JsonNode number_node(std::uint64_t value) {
+  JsonNode node;
+  node.scalar = value;
+  return node;
+}
+JsonNode object_node() {
+  JsonNode node;
+  node.kind = JsonNode::Kind::object;
+  return node;
+}
+JsonNode list_node() {
+  JsonNode node;
+  node.kind = JsonNode::Kind::array;
+  return node;
+}
+
+JsonNode call_node(const Call& call) {
+  JsonNode node = object_node();
+  node.add("method") = text_node(call.method);
+  JsonNode message;
+  JsonError ignored;
+  if (!parse_json_tree(call.message_json, message, ignored)) message = object_node();
+  node.add("message") = std::move(message);
+  if (!call.proto.empty()) node.add("proto") = text_node(call.proto);
+  if (!call.descriptor_set.empty()) node.add("descriptor_set") = text_node(call.descriptor_set);
+  node.add("timeout") = text_node(format_duration(call.timeout));
+  JsonNode metadata = object_node();
+  for (const auto& [key, value] : call.metadata) metadata.add(key) = text_node(value);
+  node.add("metadata") = std::move(metadata);
+  return node;
+}
+
+JsonNode phase_node(const Phase& phase) {
+  JsonNode load = object_node();
+  load.add("connections") = number_node(phase.load.connections);
+  load.add("calls_per_loop") = number_node(phase.load.calls_per_loop);
+  load.add("pause") = text_node(format_duration(phase.load.pause));
+  JsonNode measured;
+  measured.scalar = phase.measured;
+  JsonNode node = object_node();
+  node.add("name") = text_node(phase.name);
+  node.add("for") = text_node(format_duration(phase.length));
+  node.add("measured") = std::move(measured);
+  node.add("load") = std::move(load);
+  return node;
+}
+
+JsonNode thresholds_node(const std::vector<Threshold>& thresholds) {
+  JsonNode node = object_node();
+  for (const Threshold& t : thresholds) {
+    const std::string metric(name(t.metric));
+    JsonNode* list = node.find(metric);
+    if (list == nullptr) {
+      list = &node.add(metric);
+      *list = list_node();
+    }
+    list->children.push_back(text_node(t.text.substr(metric.size() + 1)));
+  }
+  return node;
+}
+
+}  // namespace
+
+std::string PlanProblem::to_string(std::string_view file) const {
+  if (path.rfind("--", 0) == 0) return path + ": " + text;
+  std::string out(file);
+  if (line > 0) out += ":" + std::to_string(line);
+  return out + ": " + (path.empty() ? "" : path + ": ") + text;
+}
+
+PlanOrProblems parse_plan(std::string_view text, const std::vector<std::string>& overrides) {
+  PlanOrProblems result;
+  if (text.size() > kMaxPlanBytes) {
+    result.problems.push_back({"", 0, "a plan is at most " + format_size(kMaxPlanBytes) + " long"});
+    return result;
+  }
+  JsonNode root;
+  JsonError error;
+  if (!parse_json_tree(text, root, error)) {
+    result.problems.push_back({"", error.line, error.text});
+    return result;
+  }
+  for (const std::string& text_of_override : overrides) {
+    const std::string origin = "--set " + text_of_override.substr(0, text_of_override.find('='));
+    const std::string why = apply_override(root, text_of_override, origin);
+    if (!why.empty()) result.problems.push_back({origin, 0, why});
+  }
+  PlanReader(result.plan, result.problems).read(root);
+  // What has no line comes last.
+  std::stable_sort(result.problems.begin(), result.problems.end(),
+                   [](const PlanProblem& a, const PlanProblem& b) {
+                     return a.line != 0 && (b.line == 0 || a.line < b.line);
+                   });
+  return result;
+}
+
+std::string to_json(const Plan& plan) {
+  JsonNode target = object_node();
+  target.add("url") = text_node(plan.target.url);
+  if (!plan.target.probe.empty() && !plan.target.is_local())
+    target.add("probe") = text_node(plan.target.probe);
+  JsonNode agents = object_node();
+  agents.add("count") = number_node(plan.agents);
+  agents.add("threads") = number_node(plan.threads);
+  JsonNode phases = list_node();
+  for (const Phase& phase : plan.phases) phases.children.push_back(phase_node(phase));
+
+  JsonNode root = object_node();
+  root.add("name") = text_node(plan.name);
+  if (!plan.description.empty()) root.add("description") = text_node(plan.description);
+  root.add("target") = std::move(target);
+  root.add("call") = call_node(plan.call);
+  root.add("agents") = std::move(agents);
+  root.add("interval") = text_node(format_duration(plan.interval));
+  root.add("drain") = text_node(format_duration(plan.drain));
+  root.add("seed") = number_node(plan.seed);
+  root.add("phases") = std::move(phases);
+  root.add("thresholds") = thresholds_node(plan.thresholds);
+  return compact_json(root);
+}
+
+std::vector<std::string> known_plan_keys() {
+  std::vector<std::string> keys;
+  for (const auto& object : PlanReader::known_objects()) {
+    for (const std::string& key : object.keys) {
+      keys.push_back(object.name.empty() ? key : std::string(object.name) + "." + key);
+    }
+  }
+  return keys;
+}
+
+namespace {
+
+// Insertions, deletions, changes, and swaps of neighbours (optimal string alignment).
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t change = a[i - 1] == b[j - 1] ? 0 : 1;
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& known) {
+  std::string best;
+  std::size_t best_distance = word.size() / 3 + 1;
+  if (word.size() > 64) return best;
+  for (const std::string& candidate : known) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace spate
