@@ -1,0 +1,179 @@
+#pragma once
+
+// One connection of a worker: a socket, perhaps TLS, the gRPC driver, and the closed loop of calls
+// on it. Lives on its worker's thread and is owned by its WorkerLoop, which says when calls may be
+// made.
+//
+// The path of a request, all in one handler run: bytes arrive -> the driver says the call has ended
+// -> it is recorded -> the next one is rendered, counted as sent, and written together with
+// whatever else the driver has to say -> reading goes on. That is one recv and one send; nothing is
+// allocated.
+
+#include <array>
+#include <boost/asio/basic_stream_socket.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "agent/drivers/http2_grpc.h"
+#include "agent/drivers/tls.h"
+#include "agent/recorder.h"
+#include "agent/timer_queue.h"
+#include "common/clock.h"
+
+namespace spate::agent {
+
+class WorkerLoop;
+
+// Room in the connection for the one read operation it always has pending.
+class OperationRoom {
+ public:
+  static constexpr std::size_t kBytes = 192;
+
+  void* take(std::size_t size) {
+    if (size > kBytes || taken_) return ::operator new(size);
+    taken_ = true;
+    return bytes_.data();
+  }
+  void give_back(void* pointer) {
+    if (pointer == bytes_.data())
+      taken_ = false;
+    else
+      ::operator delete(pointer);
+  }
+
+ private:
+  alignas(std::max_align_t) std::array<std::byte, kBytes> bytes_;
+  bool taken_ = false;
+};
+
+// Hands an OperationRoom to Asio.
+template <class T>
+class RoomAllocator {
+ public:
+  using value_type = T;
+  explicit RoomAllocator(OperationRoom& room) : room_(&room) {}
+  template <class U>
+  RoomAllocator(const RoomAllocator<U>& other) : room_(other.room_) {}
+  T* allocate(std::size_t n) { return static_cast<T*>(room_->take(n * sizeof(T))); }
+  void deallocate(T* p, std::size_t) { room_->give_back(p); }
+  bool operator==(const RoomAllocator&) const = default;
+
+ private:
+  template <class>
+  friend class RoomAllocator;
+  OperationRoom* room_;
+};
+
+class Connection {
+ public:
+  enum class State : std::uint8_t {
+    unused,       // not wanted: no socket, no timers that matter
+    queued,       // waits for its turn to connect
+    connecting,   // TCP
+    negotiating,  // TLS, then HTTP/2 until the target's SETTINGS
+    ready,        // established
+    backing_off,  // waits to connect again
+  };
+
+  // `slot` is its index in the worker, `number` its cluster-wide number.
+  Connection(WorkerLoop& loop, std::uint32_t slot, std::uint64_t number);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  State state() const { return state_; }
+  bool has_call() const { return driver_ && driver_->has_call(); }
+  bool is_retiring() const { return retiring_; }
+  bool is_paused() const { return paused_; }
+  std::uint64_t number() const { return number_; }
+  TimerSlot& timers() { return timers_; }
+
+  // unused -> queued: the loop will connect() it.
+  void want();
+  void connect();
+  // The run begins, or goes on after a wait: the next call is due at `intended`.
+  void begin_calls(Instant intended);
+  // A timer of this kind fired; it may have fired early.
+  void timer_fired(TimerKind kind, Instant now);
+  // The pause in effect changed: none may last beyond `until`.
+  void shorten_pause(Instant until);
+  // No longer wanted: closes now, or after the answer it waits for.
+  void retire(Instant now);
+  // Still wanted after all.
+  void stay() { retiring_ = false; }
+  // The end of the run: first the open call is counted as cancelled, then the socket is closed,
+  // which counts as nothing.
+  void cut_off(Instant now);
+  void close_for_good();
+
+ private:
+  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp,
+                                                  boost::asio::io_context::executor_type>;
+  struct ReadHandler;
+
+  // Input. False: the connection is gone.
+  void start_read();
+  void read_done(const boost::system::error_code& error, std::size_t size);
+  bool take_bytes(const std::uint8_t* data, std::size_t size, Instant now);
+  bool take_ciphertext(std::span<const std::uint8_t> bytes, Instant now);
+  bool read_rest(Instant now);
+  // Everything that may follow an event: the call's end, the next call, output, the connection's
+  // own end.
+  bool go_on(Instant now);
+
+  // Calls.
+  void call_ended(const CallEnd& end, Instant now);
+  void plan_next_call(Instant now);
+  void start_call(Instant now);
+
+  // Output. False: the connection is gone.
+  bool flush(Instant now);
+  bool send_bytes(std::string_view bytes, Instant now);
+  void wait_until_writable();
+  void writable(const boost::system::error_code& error);
+
+  // Life.
+  void connected(const boost::system::error_code& error);
+  void negotiated(Instant now);
+  void deadline_passed(Instant now);
+  void lost(std::uint32_t code, std::string_view why, Instant now);
+  void broken(std::string_view why, Instant now);
+  void connect_failed(std::uint32_t code, std::string_view why, Instant now);
+  void close_politely(Instant now);
+  void close_socket();
+  void back_off(Instant now);
+
+  WorkerLoop& loop_;
+  Socket socket_;
+  std::optional<GrpcConnection> driver_;
+  std::unique_ptr<TlsFilter> tls_;
+
+  RequestTimes times_{};  // of the open call
+  Instant deadline_ = kNever;
+  Instant wake_ = kNever;
+  Instant next_intended_{};
+  TimerSlot timers_;
+  std::uint64_t number_;
+  std::uint64_t calls_in_loop_ = 0;
+  std::uint32_t slot_;
+  std::uint32_t life_ = 0;  // counts sockets, so that a handler of an old one is known
+  std::uint32_t attempts_ = 0;
+  State state_ = State::unused;
+  bool retiring_ = false;
+  bool paused_ = false;
+  bool due_ = false;  // a call is to be started as soon as possible, at next_intended_
+  bool writing_ = false;
+
+  std::string unsent_;  // what the socket did not take; empty in steady state
+  OperationRoom room_;
+  std::array<std::uint8_t, 1536> buffer_;
+};
+
+}  // namespace spate::agent

@@ -1,0 +1,33 @@
+#pragma once
+
+// The text side of message templates: "order {{seq}} of {{agent}}" -> pieces. Pure.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+
+namespace spate::agent {
+
+enum class HoleKind : std::uint8_t { random, seq, agent, connection };
+
+struct Hole {
+  HoleKind kind = HoleKind::seq;
+  std::int64_t low = 0;   // random only
+  std::int64_t high = 0;  // random only
+};
+
+struct TextPiece {
+  bool is_hole = false;
+  std::string text;  // if not a hole
+  Hole hole;
+};
+
+inline bool has_template(std::string_view text) { return text.find("{{") != text.npos; }
+
+// Errors say what is wrong with the template, without a place.
+Result<std::vector<TextPiece>> parse_template_text(std::string_view text);
+
+}  // namespace spate::agent

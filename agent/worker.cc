@@ -1,0 +1,41 @@
+#include "agent/worker.h"
+
+#include <pthread.h>
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "agent/worker_loop.h"
+
+namespace spate::agent {
+
+Worker::Worker(std::uint32_t index, std::shared_ptr<const Assignment> assignment,
+               WorkerCallbacks callbacks)
+    : loop_(std::make_unique<WorkerLoop>(index, std::move(assignment), std::move(callbacks))),
+      thread_([loop = loop_.get(), index] {
+        pthread_setname_np(pthread_self(), ("worker-" + std::to_string(index)).c_str());
+        loop->run();
+      }) {}
+
+Worker::~Worker() {
+  boost::asio::post(loop_->io(), [loop = loop_.get()] { loop->shut_down(); });
+  thread_.join();
+}
+
+void Worker::open() {
+  boost::asio::post(loop_->io(), [loop = loop_.get()] { loop->open(); });
+}
+
+void Worker::start_at(Instant t0) {
+  boost::asio::post(loop_->io(), [loop = loop_.get(), t0] { loop->start_at(t0); });
+}
+
+void Worker::stop(Instant at, Duration drain) {
+  boost::asio::post(loop_->io(), [loop = loop_.get(), at, drain] { loop->stop(at, drain); });
+}
+
+void Worker::set_drain(Duration drain) {
+  boost::asio::post(loop_->io(), [loop = loop_.get(), drain] { loop->set_drain(drain); });
+}
+
+}  // namespace spate::agent
