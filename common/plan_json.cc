@@ -10,7 +10,7 @@
 namespace spate {
 namespace {
 
-constexpr std::size_t kMaxPlanBytes = 2 * kMaxMessageBytes;
+constexpr std::size_t kMaxPlanBytes = 2 * 1024 * 1024;  // fits one message of the control plane
 
 void set_origin(JsonNode& node, const std::string& origin) {
   node.origin = origin;
