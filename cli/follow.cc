@@ -1,0 +1,128 @@
+#include "cli/follow.h"
+
+#include <poll.h>
+
+#include <cstdio>
+
+#include "cli/exit_code.h"
+#include "cli/interrupt.h"
+#include "cli/local_cluster.h"
+#include "cli/progress.h"
+#include "common/clock.h"
+#include "proto/operator.pb.h"
+
+namespace spate::cli {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr seconds kReconnectFor{30};
+constexpr int kReconnectEveryMs = 1'000;
+constexpr int kLinesPerHeading = 30;
+
+void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+
+class Follower {
+ public:
+  Follower(OperatorClient& client, const std::string& run, const FollowOptions& options)
+      : client_(client), run_(run), options_(options) {}
+
+  Followed follow() {
+    Instant broken_since{};
+    while (true) {
+      lines_before_ = lines_;
+      const auto ended = client_.watch(
+          run_, [this](const auto& event) { on_event(event); }, [this] { return is_staying(); });
+      if (end_)
+        return {Followed::Summary{end_->summary_json(), end_->summary_text()}, end_->exit_code()};
+      if (!is_staying()) return leave();
+      if (!ended && !is_worth_another_try(ended.error()))
+        return {std::nullopt, fail(ended.error())};
+      if (lines_ != lines_before_ || broken_since == Instant{}) {
+        broken_since = BootClock::now();
+        say("spate: the connection to the controller broke" +
+            (ended ? "" : " (" + ended.error().message + ")") + "; trying again for 30 s");
+      }
+      if (BootClock::now() - broken_since > kReconnectFor) return give_up();
+      pause();
+    }
+  }
+
+ private:
+  static bool is_worth_another_try(const Error& error) {
+    return error.code == ErrorCode::unavailable || error.code == ErrorCode::internal;
+  }
+
+  void on_event(const ops::v1::WatchEvent& event) {
+    ++lines_;
+    if (event.has_progress()) {
+      if (rows_++ % kLinesPerHeading == 0) say(progress_heading());
+      say(format_progress(event.progress()));
+    } else if (event.has_event()) {
+      say(format_event(event.event()));
+    } else if (event.has_end()) {
+      end_ = event.end();
+    }
+  }
+
+  // Asked ten times a second; acts on Ctrl-C and on the deaths of children.
+  bool is_staying() {
+    const int wanted = interrupts();
+    if (wanted > 0 && !options_.stops_run) return false;
+    if (wanted > 1) return false;
+    if (wanted == 1 && !asked_to_stop_) {
+      asked_to_stop_ = true;
+      say("spate: stopping: no new requests, waiting for the answers under way (Ctrl-C again "
+          "leaves at once)");
+      if (const auto stopped = client_.stop(run_, false); !stopped)
+        say("spate: " + stopped.error().message);
+    }
+    if (options_.cluster) {
+      for (const auto& death : options_.cluster->news_of_deaths()) say("spate: " + death);
+      if (options_.cluster->controller_has_ended()) return false;
+    }
+    return true;
+  }
+
+  Followed leave() {
+    if (interrupts() > 0 && !options_.stops_run) return {std::nullopt, kPassed};
+    if (interrupts() > 0) {
+      say(options_.cluster
+              ? "spate: left at once; what was stored is kept"
+              : "spate: left at once; run " + run_ + " was asked to stop and ends by itself");
+      return {std::nullopt, kStopped};
+    }
+    say("spate: the local controller is gone, and the run with it; what it had stored is kept: "
+        "spate report " +
+        run_ + " --local");
+    return {std::nullopt, kFailed};
+  }
+
+  Followed give_up() {
+    say("spate: the controller did not come back within 30 s. The agents stop by themselves when "
+        "they have not "
+        "heard from it for a minute. When it is back: spate status " +
+        run_ + ", spate report " + run_);
+    return {std::nullopt, kFailed};
+  }
+
+  void pause() {
+    for (int waited = 0; waited < kReconnectEveryMs && is_staying(); waited += 100)
+      poll(nullptr, 0, 100);
+  }
+
+  OperatorClient& client_;
+  const std::string run_;
+  const FollowOptions options_;
+  std::optional<ops::v1::End> end_;
+  bool asked_to_stop_ = false;
+  std::uint64_t lines_ = 0, lines_before_ = 0, rows_ = 0;
+};
+
+}  // namespace
+
+Followed follow(OperatorClient& client, const std::string& run, const FollowOptions& options) {
+  return Follower(client, run, options).follow();
+}
+
+}  // namespace spate::cli

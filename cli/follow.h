@@ -1,0 +1,32 @@
+#pragma once
+
+// Follows a run to its end on stderr: a line per interval, events between them.
+
+#include <optional>
+#include <string>
+
+#include "cli/operator_client.h"
+
+namespace spate::cli {
+
+class LocalCluster;
+
+struct FollowOptions {
+  bool stops_run = false;  // Ctrl-C stops the run and waits for its end; otherwise it only leaves
+  LocalCluster* cluster = nullptr;  // its deaths are told; may be null
+};
+
+struct Followed {
+  struct Summary {
+    std::string json;
+    std::string text;
+  };
+  std::optional<Summary> summary;  // absent: the end was not seen
+  int exit_code = 0;
+};
+
+// If the connection breaks it is tried again for 30 s. What went wrong has been printed when this
+// returns.
+Followed follow(OperatorClient& client, const std::string& run, const FollowOptions& options);
+
+}  // namespace spate::cli

@@ -1,0 +1,77 @@
+#pragma once
+
+// A whole cluster as child processes on loopback, for `demo` and `run --local`; or only its
+// controller, to look at runs that have ended. The runs stay in a store in the user's data
+// directory. One live local cluster per store: whoever comes second is told where the first one's
+// controller is.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/child_process.h"
+#include "common/result.h"
+
+namespace spate::cli {
+
+struct LocalClusterSpec {
+  std::string store;  // "": local.sqlite in the data directory
+  std::uint32_t agents = 0;
+  bool with_target = false;
+  std::vector<std::string> allow;   // --allow of every agent
+  std::vector<std::string> target;  // more flags of spate-target
+};
+
+// The store meant by a --store flag that was not given.
+std::string default_local_store();
+// Where the controller of a live local cluster on `store` answers; nothing if there is none.
+std::optional<std::string> live_local_controller(const std::string& store);
+
+class LocalCluster {
+ public:
+  using Say = std::function<void(const std::string&)>;  // one line about what was started
+
+  // Everything is ready when this returns: the controller listens, every agent has been welcomed.
+  static Result<std::unique_ptr<LocalCluster>> start(const LocalClusterSpec& spec, const Say& say);
+  ~LocalCluster();  // stop()
+
+  const std::string& controller() const { return controller_; }
+  const std::string& target_url() const { return target_url_; }  // "" without a target
+  const std::string& target_probe() const { return target_probe_; }
+
+  // Of each child that has ended since the last call: which, how, and the last lines of its log.
+  std::vector<std::string> news_of_deaths();
+  bool controller_has_ended();
+  // Asks everybody to end, waits, makes them end. The logs are kept if anybody had ended badly
+  // before.
+  void stop();
+  // At once.
+  void kill();
+
+ private:
+  struct Member {
+    std::string name;
+    ChildProcess process;
+    bool reported = false;
+  };
+
+  LocalCluster() = default;
+  Result<void> lock(const std::string& store);
+  Result<Member*> launch(const std::string& name, const std::string& program,
+                         std::vector<std::string> arguments);
+  Result<std::string> wait_ready(Member& member, const std::string& text);
+  Result<void> start_controller(const std::string& store, const Say& say);
+  Result<void> start_target(const LocalClusterSpec& spec, const Say& say);
+  Result<void> start_agents(const LocalClusterSpec& spec, const Say& say);
+
+  int lock_ = -1;
+  std::string directory_;  // of the logs
+  bool keep_logs_ = false;
+  std::string controller_, target_url_, target_probe_;
+  std::vector<std::unique_ptr<Member>> members_;  // the controller first
+};
+
+}  // namespace spate::cli

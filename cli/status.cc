@@ -1,0 +1,79 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/exit_code.h"
+#include "cli/session.h"
+#include "cli/table.h"
+#include "cli/verbs.h"
+#include "common/units.h"
+#include "proto/operator.pb.h"
+
+namespace spate::cli {
+namespace {
+
+struct Flags {
+  SessionFlags session;
+  std::string run;
+  std::string output = "table";
+};
+
+std::string table(const ops::v1::ListRunsReply& reply) {
+  Table out({"run", "state", "verdict", "started", ">length", ">requests", ">agents", "reason"});
+  for (const auto& run : reply.runs()) {
+    const auto length =
+        std::chrono::milliseconds(static_cast<std::int64_t>(run.duration_s() * 1000));
+    out.add({run.run(), run.state(), run.verdict().empty() ? "-" : run.verdict(), run.started_at(),
+             format_duration(std::chrono::round<std::chrono::seconds>(length)),
+             format_count(run.requests()), std::to_string(run.agents()), run.reason()});
+  }
+  return out.to_string();
+}
+
+std::string json(const ops::v1::ListRunsReply& reply) {
+  auto runs = nlohmann::ordered_json::array();
+  for (const auto& run : reply.runs())
+    runs.push_back({{"run", run.run()},
+                    {"plan", run.plan()},
+                    {"state", run.state()},
+                    {"started_at", run.started_at()},
+                    {"duration_s", run.duration_s()},
+                    {"verdict", run.verdict()},
+                    {"requests", run.requests()},
+                    {"agents", run.agents()},
+                    {"reason", run.reason()}});
+  return nlohmann::ordered_json{{"status_version", 1}, {"runs", runs}}.dump(2) + "\n";
+}
+
+int status(const Flags& flags) {
+  auto session = Session::open(flags.session);
+  if (!session) return fail(session.error());
+  const auto run = session->client().resolve_run(flags.run);
+  if (!run) return fail(run.error());
+  const auto reply = session->client().list_runs(*run);
+  if (!reply) return fail(reply.error());
+  if (!run->empty() && reply->runs().empty())
+    return fail({ErrorCode::not_found, "there is no run " + *run});
+  if (reply->runs().empty() && flags.output == "table") std::fprintf(stderr, "no runs yet\n");
+  std::fputs((flags.output == "json"  ? json(*reply)
+              : reply->runs().empty() ? ""
+                                      : table(*reply))
+                 .c_str(),
+             stdout);
+  return kPassed;
+}
+
+}  // namespace
+
+void add_status(CLI::App& app, int& exit_code) {
+  CLI::App* verb = app.add_subcommand("status", "The runs that the controller knows, newest first");
+  const auto flags = std::make_shared<Flags>();
+  verb->add_option("RUN", flags->run, "Only this one; `last` is the newest");
+  verb->add_option("-o,--output", flags->output, "table or json")
+      ->check(CLI::IsMember({"table", "json"}));
+  add_session_flags(*verb, flags->session);
+  verb->callback([flags, &exit_code] { exit_code = status(*flags); });
+}
+
+}  // namespace spate::cli
