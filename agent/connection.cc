@@ -1,18 +1,21 @@
 #include "agent/connection.h"
 
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/error.hpp>
-#include <boost/asio/ip/address.hpp>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "agent/worker_loop.h"
 #include "common/units.h"
 
 namespace spate::agent {
-namespace asio = boost::asio;
-using boost::system::error_code;
-
 namespace {
 
 // TCP, TLS and the target's SETTINGS together.
@@ -20,19 +23,13 @@ constexpr Duration kConnectTimeout = std::chrono::seconds(10);
 constexpr Duration kBackOffFirst = std::chrono::milliseconds(50);
 constexpr Duration kBackOffMost = std::chrono::seconds(5);
 
-asio::ip::tcp::endpoint endpoint_of(const Assignment& assignment) {
-  const auto& bytes = assignment.address.bytes();
-  if (assignment.address.is_v4()) {
-    const asio::ip::address_v4::bytes_type v4{bytes[12], bytes[13], bytes[14], bytes[15]};
-    return {asio::ip::address_v4(v4), assignment.target.port};
-  }
-  return {asio::ip::address_v6(bytes), assignment.target.port};
-}
+constexpr int kClosedByPeer = 0;  // in the place of an errno
 
 // For people, and the same for every connection, so that the tally stays short.
-std::string describe(const error_code& error) {
-  if (error == asio::error::eof) return "closed by the target";
-  switch (error.value()) {
+std::string describe(int error) {
+  switch (error) {
+    case kClosedByPeer:
+      return "closed by the target";
     case EMFILE:
       return "too many open files in this process (EMFILE); raise its descriptor limit";
     case ENFILE:
@@ -43,13 +40,11 @@ std::string describe(const error_code& error) {
     case ECONNREFUSED:
       return "connection refused (ECONNREFUSED)";
     default:
-      return error.message();
+      return std::system_category().message(error);
   }
 }
 
-std::uint32_t code_of(const error_code& error) {
-  return error == asio::error::eof ? 0 : static_cast<std::uint32_t>(error.value());
-}
+std::uint32_t code_of(int error) { return static_cast<std::uint32_t>(error); }
 
 std::span<const std::uint8_t> as_bytes(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
@@ -57,49 +52,37 @@ std::span<const std::uint8_t> as_bytes(std::string_view text) {
 
 }  // namespace
 
-struct Connection::ReadHandler {
-  using allocator_type = RoomAllocator<void>;
-
-  Connection* connection;
-  std::uint32_t life;
-
-  allocator_type get_allocator() const { return allocator_type(connection->room_); }
-  void operator()(const error_code& error, std::size_t size) const {
-    if (life == connection->life_) connection->read_done(error, size);
-  }
-};
-
 Connection::Connection(WorkerLoop& loop, std::uint32_t slot, std::uint64_t number)
-    : loop_(loop), socket_(loop.io()), number_(number), slot_(slot) {}
+    : loop_(loop), number_(number), slot_(slot) {}
+
+Connection::~Connection() { close_socket(); }
+
+void Connection::socket_event(std::uint32_t life, std::uint32_t events) {
+  if (life != life_) return;
+  const Instant now = loop_.tick();
+  if (state_ == State::connecting) return connected(now);
+  if (writing_ && (events & EPOLLOUT) != 0 && !writable(now)) return;
+  constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+  if ((events & (EPOLLIN | kEnd)) != 0 && !read((events & kEnd) != 0, now)) return;
+  go_on(now);
+}
 
 // ---- input
 
-void Connection::start_read() {
-  socket_.async_read_some(asio::buffer(buffer_), ReadHandler{this, life_});
-}
-
-void Connection::read_done(const error_code& error, std::size_t size) {
-  const Instant now = loop_.tick();
-  if (error) return lost(code_of(error), describe(error), now);
-  if (!take_bytes(buffer_.data(), size, now)) return;
-  if (size == buffer_.size() && !read_rest(now)) return;
-  if (go_on(now)) start_read();
-}
-
-// The connection's own buffer was filled: there may be more, read it into the worker's. A read that
-// fills less tells Asio that the socket is empty, which saves it a vain recv.
-bool Connection::read_rest(Instant now) {
+// Into the worker's scratch space: nothing is buffered per connection. A read that fills less than
+// asked for has emptied the socket, and what comes later is a new event; only the end of the stream
+// is not, if epoll has told it together with the last bytes.
+bool Connection::read(bool until_the_end, Instant now) {
   for (;;) {
-    error_code error;
-    const std::size_t size =
-        socket_.read_some(asio::buffer(loop_.scratch(), WorkerLoop::kScratchBytes), error);
-    if (error == asio::error::would_block) return true;
-    if (error) {
+    const ssize_t size = ::recv(fd_, loop_.scratch(), WorkerLoop::kScratchBytes, 0);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (size <= 0) {
+      const int error = size < 0 ? errno : kClosedByPeer;
       lost(code_of(error), describe(error), now);
       return false;
     }
-    if (!take_bytes(loop_.scratch(), size, now)) return false;
-    if (size < WorkerLoop::kScratchBytes) return true;
+    if (!take_bytes(loop_.scratch(), static_cast<std::size_t>(size), now)) return false;
+    if (size < static_cast<ssize_t>(WorkerLoop::kScratchBytes) && !until_the_end) return true;
   }
 }
 
@@ -236,35 +219,27 @@ bool Connection::send_bytes(std::string_view bytes, Instant now) {
     unsent_.append(bytes);
     return true;
   }
-  error_code error;
-  std::size_t size = socket_.write_some(asio::buffer(bytes.data(), bytes.size()), error);
-  if (error == asio::error::would_block) {
+  ssize_t size = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (size < 0) {
+    if (errno != EAGAIN && errno != EINTR) {
+      const int error = errno;
+      lost(code_of(error), describe(error), now);
+      return false;
+    }
     size = 0;
-  } else if (error) {
-    lost(code_of(error), describe(error), now);
-    return false;
   }
-  loop_.recorder().bytes_sent(size);
-  if (size < bytes.size()) {
-    unsent_.assign(bytes.substr(size));
-    wait_until_writable();
+  loop_.recorder().bytes_sent(static_cast<std::size_t>(size));
+  if (static_cast<std::size_t>(size) < bytes.size()) {
+    unsent_.assign(bytes.substr(static_cast<std::size_t>(size)));
+    writing_ = true;  // until EPOLLOUT
   }
   return true;
 }
 
-void Connection::wait_until_writable() {
-  writing_ = true;
-  socket_.async_wait(Socket::wait_write, [this, life = life_](const error_code& error) {
-    if (life == life_) writable(error);
-  });
-}
-
-void Connection::writable(const error_code& error) {
-  const Instant now = loop_.tick();
-  if (error) return lost(code_of(error), describe(error), now);
+bool Connection::writable(Instant now) {
   writing_ = false;
   const std::string rest = std::exchange(unsent_, {});
-  if (send_bytes(rest, now) && !writing_) go_on(now);
+  return send_bytes(rest, now);
 }
 
 // ---- life
@@ -280,22 +255,46 @@ void Connection::want() {
 void Connection::connect() {
   const Instant now = loop_.tick();
   state_ = State::connecting;
-  const auto endpoint = endpoint_of(loop_.assignment());
-  error_code error;
-  socket_.open(endpoint.protocol(), error);
-  if (!error) socket_.non_blocking(true, error);
-  if (!error) socket_.set_option(asio::ip::tcp::no_delay(true), error);
-  if (error) return connect_failed(code_of(error), describe(error), now);
+  if (const int error = open_socket(); error != 0)
+    return connect_failed(code_of(error), describe(error), now);
   deadline_ = now + kConnectTimeout;
   loop_.schedule(slot_, TimerKind::deadline, deadline_, timers_);
-  socket_.async_connect(endpoint, [this, life = life_](const error_code& failure) {
-    if (life == life_) connected(failure);
-  });
 }
 
-void Connection::connected(const error_code& error) {
-  const Instant now = loop_.tick();
-  if (error) return connect_failed(code_of(error), describe(error), now);
+// 0, or an errno.
+int Connection::open_socket() {
+  const Assignment& assignment = loop_.assignment();
+  const auto& bytes = assignment.address.bytes();
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  if (assignment.address.is_v4()) {
+    auto& address = reinterpret_cast<sockaddr_in&>(storage);
+    address.sin_family = AF_INET;
+    address.sin_port = htons(assignment.target.port);
+    std::memcpy(&address.sin_addr, bytes.data() + 12, sizeof address.sin_addr);
+    size = sizeof address;
+  } else {
+    auto& address = reinterpret_cast<sockaddr_in6&>(storage);
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(assignment.target.port);
+    std::memcpy(&address.sin6_addr, bytes.data(), sizeof address.sin6_addr);
+    size = sizeof address;
+  }
+  fd_ = ::socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd_ < 0) return errno;
+  const int on = 1;
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (::connect(fd_, reinterpret_cast<const sockaddr*>(&storage), size) != 0 &&
+      errno != EINPROGRESS)
+    return errno;
+  return loop_.watch(fd_, slot_, life_);
+}
+
+void Connection::connected(Instant now) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) return connect_failed(code_of(error), describe(error), now);
   state_ = State::negotiating;
   driver_.emplace(loop_.profile());
   if (const auto& tls = loop_.assignment().tls) {
@@ -306,7 +305,7 @@ void Connection::connected(const error_code& error) {
       return lost(0, result.error().message, now);
     if (!send_bytes(cipher, now)) return;
   }
-  if (go_on(now)) start_read();
+  go_on(now);
 }
 
 void Connection::negotiated(Instant now) {
@@ -442,8 +441,7 @@ void Connection::back_off(Instant now) {
 
 void Connection::close_socket() {
   ++life_;
-  error_code ignored;
-  socket_.close(ignored);
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   driver_.reset();
   tls_.reset();
   std::string().swap(unsent_);

@@ -9,14 +9,9 @@
 // whatever else the driver has to say -> reading goes on. That is one recv and one send; nothing is
 // allocated.
 
-#include <array>
-#include <boost/asio/basic_stream_socket.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,46 +27,6 @@ namespace spate::agent {
 
 class WorkerLoop;
 
-// Room in the connection for the one read operation it always has pending.
-class OperationRoom {
- public:
-  static constexpr std::size_t kBytes = 192;
-
-  void* take(std::size_t size) {
-    if (size > kBytes || taken_) return ::operator new(size);
-    taken_ = true;
-    return bytes_.data();
-  }
-  void give_back(void* pointer) {
-    if (pointer == bytes_.data())
-      taken_ = false;
-    else
-      ::operator delete(pointer);
-  }
-
- private:
-  alignas(std::max_align_t) std::array<std::byte, kBytes> bytes_;
-  bool taken_ = false;
-};
-
-// Hands an OperationRoom to Asio.
-template <class T>
-class RoomAllocator {
- public:
-  using value_type = T;
-  explicit RoomAllocator(OperationRoom& room) : room_(&room) {}
-  template <class U>
-  RoomAllocator(const RoomAllocator<U>& other) : room_(other.room_) {}
-  T* allocate(std::size_t n) { return static_cast<T*>(room_->take(n * sizeof(T))); }
-  void deallocate(T* p, std::size_t) { room_->give_back(p); }
-  bool operator==(const RoomAllocator&) const = default;
-
- private:
-  template <class>
-  friend class RoomAllocator;
-  OperationRoom* room_;
-};
-
 class Connection {
  public:
   enum class State : std::uint8_t {
@@ -85,6 +40,7 @@ class Connection {
 
   // `slot` is its index in the worker, `number` its cluster-wide number.
   Connection(WorkerLoop& loop, std::uint32_t slot, std::uint64_t number);
+  ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -98,6 +54,8 @@ class Connection {
   // unused -> queued: the loop will connect() it.
   void want();
   void connect();
+  // epoll has something to say about the socket of this life.
+  void socket_event(std::uint32_t life, std::uint32_t events);
   // The run begins, or goes on after a wait: the next call is due at `intended`.
   void begin_calls(Instant intended);
   // A timer of this kind fired; it may have fired early.
@@ -114,16 +72,10 @@ class Connection {
   void close_for_good();
 
  private:
-  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp,
-                                                  boost::asio::io_context::executor_type>;
-  struct ReadHandler;
-
   // Input. False: the connection is gone.
-  void start_read();
-  void read_done(const boost::system::error_code& error, std::size_t size);
+  bool read(bool until_the_end, Instant now);
   bool take_bytes(const std::uint8_t* data, std::size_t size, Instant now);
   bool take_ciphertext(std::span<const std::uint8_t> bytes, Instant now);
-  bool read_rest(Instant now);
   // Everything that may follow an event: the call's end, the next call, output, the connection's
   // own end.
   bool go_on(Instant now);
@@ -136,11 +88,11 @@ class Connection {
   // Output. False: the connection is gone.
   bool flush(Instant now);
   bool send_bytes(std::string_view bytes, Instant now);
-  void wait_until_writable();
-  void writable(const boost::system::error_code& error);
+  bool writable(Instant now);
 
   // Life.
-  void connected(const boost::system::error_code& error);
+  int open_socket();
+  void connected(Instant now);
   void negotiated(Instant now);
   void deadline_passed(Instant now);
   void lost(std::uint32_t code, std::string_view why, Instant now);
@@ -151,7 +103,7 @@ class Connection {
   void back_off(Instant now);
 
   WorkerLoop& loop_;
-  Socket socket_;
+  int fd_ = -1;
   std::optional<GrpcConnection> driver_;
   std::unique_ptr<TlsFilter> tls_;
 
@@ -163,7 +115,7 @@ class Connection {
   std::uint64_t number_;
   std::uint64_t calls_in_loop_ = 0;
   std::uint32_t slot_;
-  std::uint32_t life_ = 0;  // counts sockets, so that a handler of an old one is known
+  std::uint32_t life_ = 0;  // counts sockets, so that an event of an old one is known
   std::uint32_t attempts_ = 0;
   State state_ = State::unused;
   bool retiring_ = false;
@@ -172,8 +124,6 @@ class Connection {
   bool writing_ = false;
 
   std::string unsent_;  // what the socket did not take; empty in steady state
-  OperationRoom room_;
-  std::array<std::uint8_t, 1536> buffer_;
 };
 
 }  // namespace spate::agent

@@ -1,7 +1,12 @@
 #include "agent/worker_loop.h"
 
+#include <sys/epoll.h>
+
 #include <algorithm>
+#include <array>
 #include <boost/asio/post.hpp>
+#include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "agent/message_template.h"
@@ -24,6 +29,12 @@ std::vector<EpochPart> parts_of(const Assignment& assignment, std::uint32_t inde
   return parts;
 }
 
+int make_epoll() {
+  const int fd = ::epoll_create1(EPOLL_CLOEXEC);
+  if (fd < 0) throw std::system_error(errno, std::system_category(), "epoll_create1");
+  return fd;
+}
+
 std::uint64_t seed_of(const Assignment& assignment, std::uint32_t index) {
   constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15;
   return assignment.seed ^ ((assignment.first_connection * 1024 + index + 1) * kOdd);
@@ -38,6 +49,7 @@ WorkerLoop::WorkerLoop(std::uint32_t index, std::shared_ptr<const Assignment> as
       callbacks_(std::move(callbacks)),
       epochs_(parts_of(*assignment_, index)),
       work_(io_.get_executor()),
+      epoll_(io_, make_epoll()),
       timer_(io_),
       profile_(*assignment_),
       random_(seed_of(*assignment_, index)),
@@ -49,12 +61,9 @@ WorkerLoop::WorkerLoop(std::uint32_t index, std::shared_ptr<const Assignment> as
 WorkerLoop::~WorkerLoop() = default;
 
 void WorkerLoop::run() {
+  wait_for_sockets();
   io_.run();
-  // Handlers live in their connections: let the cancelled ones run while both exist.
   for (const auto& connection : connections_) connection->close_for_good();
-  timer_.cancel();
-  io_.restart();
-  io_.poll();
 }
 
 void WorkerLoop::shut_down() {
@@ -338,6 +347,43 @@ void WorkerLoop::end_before_start() {
   next_border_ = kNever;
   for (const auto& connection : connections_) connection->close_for_good();
   if (callbacks_.drained) callbacks_.drained(index_);
+}
+
+// ---- sockets
+
+int WorkerLoop::watch(int fd, std::uint32_t slot, std::uint32_t life) {
+  epoll_event event{};
+  // Once, for all that may happen: edge-triggered events cost nothing while nobody waits for them.
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.u64 = std::uint64_t{life} << 32 | slot;
+  return ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
+}
+
+// The sockets are not Asio's own because its reactor (1.81) costs a system call more per request: a
+// pending async_read_some() begins with a recv in vain, since only the end of a stream clears its
+// try-again flag, and an async_wait() is an epoll_ctl. Here Asio waits for the epoll of the sockets
+// as for one descriptor, which costs three calls for a whole batch of events; and as bytes are read
+// when the event is handled, a connection needs no buffer of its own.
+void WorkerLoop::wait_for_sockets() {
+  epoll_.async_wait(Descriptor::wait_read, [this](const boost::system::error_code& error) {
+    if (!error) sockets_ready();
+  });
+}
+
+void WorkerLoop::sockets_ready() {
+  // A few rounds while there are events, then timers and posted calls have their turn.
+  constexpr int kRounds = 4;
+  std::array<epoll_event, 256> events;
+  for (int round = 0; round < kRounds; ++round) {
+    const int count = ::epoll_wait(epoll_.native_handle(), events.data(), events.size(), 0);
+    if (count <= 0) break;
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
+      connections_[static_cast<std::uint32_t>(tag)]->socket_event(
+          static_cast<std::uint32_t>(tag >> 32), events[static_cast<std::size_t>(i)].events);
+    }
+  }
+  wait_for_sockets();
 }
 
 // ---- messages and timers

@@ -7,6 +7,7 @@
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/basic_stream_descriptor.hpp>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -79,6 +80,8 @@ class WorkerLoop {
   // A connection attempt came to its end, well or badly.
   void attempt_ended(std::uint32_t slot);
   void enqueue(std::uint32_t slot);
+  // Events of `fd` go to the connection in `slot` from now on, until it is closed. 0, or an errno.
+  int watch(int fd, std::uint32_t slot, std::uint32_t life);
 
   // Worker-wide scratch space, for one handler run at a time.
   std::string& out() { return out_; }
@@ -91,6 +94,8 @@ class WorkerLoop {
   enum class State : std::uint8_t { created, opening, running, draining, done };
   using Timer = boost::asio::basic_waitable_timer<BootClock, boost::asio::wait_traits<BootClock>,
                                                   boost::asio::io_context::executor_type>;
+  using Descriptor =
+      boost::asio::posix::basic_stream_descriptor<boost::asio::io_context::executor_type>;
 
   void begin();
   void cross_borders(Instant now);
@@ -109,6 +114,8 @@ class WorkerLoop {
   void first_request(Instant now);
   IntervalLabel label() const;
 
+  void wait_for_sockets();
+  void sockets_ready();
   void arm_timer();
   void timer_fired();
 
@@ -119,6 +126,8 @@ class WorkerLoop {
 
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  // The sockets' own epoll, edge-triggered, itself watched by Asio: see wait_for_sockets().
+  Descriptor epoll_;
   Timer timer_;
   Instant timer_at_ = kNever;  // what timer_ is set to
 
