@@ -146,17 +146,13 @@ void probe_in_order(Assignment& assignment, const std::vector<IpAddress>& addres
     assignment.address = address;
     const Result<void> answer = world.probe(assignment, kProbeTimeout);
     if (answer) return;
-    const Error& error = answer.error();
-    if (error.code == ErrorCode::not_found) {
-      problems.push_back({"method", assignment.target.to_string() + " (" + address.to_string() +
-                                        ") does not know " + assignment.method_path.substr(1) +
-                                        ": " + error.message});
+    if (answer.error().code == ErrorCode::not_found) {
+      problems.push_back({"method", answer.error().message});
       return;
     }
-    silent += (silent.empty() ? "" : "; ") + address.to_string() + ": " + error.message;
+    silent += (silent.empty() ? "" : "; ") + answer.error().message;
   }
-  problems.push_back({"target", "no answer from " + assignment.target.to_string() + " (" + silent +
-                                    "). Is the target running, and reachable from this agent?"});
+  problems.push_back({"target", silent});
 }
 
 }  // namespace

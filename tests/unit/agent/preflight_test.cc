@@ -56,7 +56,7 @@ struct World {
     w.probe = [this](const Assignment& a, Duration) -> Result<void> {
       probed.push_back(a.address);
       if (std::find(silent.begin(), silent.end(), a.address) != silent.end())
-        return Error{ErrorCode::unavailable, "connection refused"};
+        return Error{ErrorCode::unavailable, a.address.to_string() + ": connection refused"};
       if (probe_error) return *probe_error;
       return {};
     };
