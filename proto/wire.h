@@ -1,7 +1,7 @@
 #pragma once
 
-// Between the wire form (generated types) and the values of common/. Decoding refuses what encoding would
-// not have written.
+// Between the wire form (generated types) and the values of common/. Decoding refuses what encoding
+// would not have written.
 
 #include "common/record.h"
 #include "common/result.h"
