@@ -1,0 +1,44 @@
+#include "controller/closed_runs.h"
+
+#include <algorithm>
+
+namespace spate::controller {
+
+void ClosedRuns::add(const std::string& run, Ledger ledger) {
+  if (runs_.size() >= kMaxClosedRuns) runs_.pop_front();
+  runs_.push_back({run, std::move(ledger)});
+}
+
+void ClosedRuns::restore(const Mark& mark) {
+  if (One* one = find(mark.run)) one->ledger.restore(mark.agent, mark.incarnation, mark.seq);
+}
+
+ClosedRuns::Ruling ClosedRuns::offer(const AgentRecord& record) {
+  One* one = find(record.record.key.run);
+  if (one == nullptr) return Ruling::unknown_run;
+  const auto hash = static_cast<std::uint64_t>(std::hash<std::string>{}(record.bytes)) | 1U;
+  const Ledger::Entry entry = one->ledger.offer(record.record, hash);
+  return entry.ruling == Ledger::Ruling::accepted ? Ruling::store : Ruling::acknowledge;
+}
+
+void ClosedRuns::committed(const Mark& mark) {
+  if (One* one = find(mark.run)) one->ledger.committed(mark.agent, mark.incarnation, mark.seq);
+}
+
+std::uint64_t ClosedRuns::committed_mark(const std::string& run, const std::string& agent,
+                                         std::uint64_t incarnation) const {
+  const One* one = const_cast<ClosedRuns*>(this)->find(run);
+  return one == nullptr ? 0 : one->ledger.committed_mark(agent, incarnation);
+}
+
+bool ClosedRuns::has(const std::string& run) const {
+  return const_cast<ClosedRuns*>(this)->find(run) != nullptr;
+}
+
+ClosedRuns::One* ClosedRuns::find(const std::string& run) {
+  const auto it =
+      std::find_if(runs_.begin(), runs_.end(), [&](const One& one) { return one.run == run; });
+  return it == runs_.end() ? nullptr : &*it;
+}
+
+}  // namespace spate::controller

@@ -1,0 +1,46 @@
+#pragma once
+
+// The controller: one control loop on one thread that owns the registry, the live runs and the gRPC
+// server, and talks to the store's thread and to gRPC's by messages only. `run()` is that thread.
+//
+// One live run per agent; up to kMaxLiveRuns at a time on different agents. Runs that an earlier
+// process left are closed as crashed when the store is opened; agents that still run one are told
+// to stop, and what they deliver late is stored.
+
+#include <memory>
+#include <string>
+
+#include "common/endpoint.h"
+#include "common/result.h"
+
+namespace spate::rpc {
+struct TlsFiles;
+}
+
+namespace spate::controller {
+
+inline constexpr std::size_t kMaxLiveRuns = 32;
+inline constexpr std::size_t kMaxWaitingReads = 32;
+
+class Controller {
+ public:
+  // Opens the store and listens; nothing is served before run(). Errors of code `invalid` are the
+  // user's to mend on the command line.
+  static Result<std::unique_ptr<Controller>> create(const Endpoint& listen,
+                                                    const rpc::TlsFiles& tls,
+                                                    const std::string& store_path);
+  ~Controller();
+
+  Endpoint listening_on() const;
+  // Serves until shut down.
+  void run();
+  // From any thread. Live runs are stopped, drained and stored, then run() returns.
+  void shut_down();
+
+ private:
+  class Impl;
+  explicit Controller(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace spate::controller

@@ -1,0 +1,96 @@
+// spate-controller: parse, build, run, exit code.
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include "common/version.h"
+#include "controller/controller.h"
+#include "rpc/grpc_settings.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace {
+
+std::string default_store() {
+  const char* data = std::getenv("XDG_DATA_HOME");
+  if (data != nullptr && *data != '\0') return std::string(data) + "/spate/controller.sqlite";
+  const char* home = std::getenv("HOME");
+  return std::string(home == nullptr ? "." : home) + "/.local/share/spate/controller.sqlite";
+}
+
+// The first signal ends live runs in order; the second one ends the process. Nothing is lost then
+// either: what was acknowledged is committed, and agents keep the rest.
+void on_signal(boost::asio::signal_set& signals, spate::controller::Controller& controller,
+               int count) {
+  signals.async_wait([&, count](const boost::system::error_code& error, int) {
+    if (error) return;
+    if (count > 0) std::_Exit(1);
+    controller.shut_down();
+    on_signal(signals, controller, count + 1);
+  });
+}
+
+int fail(const spate::Error& error) {
+  std::fprintf(stderr, "spate-controller: %s\n", error.message.c_str());
+  // What the command line or the certificates are to blame for is 2; the machine and the store
+  // are 1.
+  return error.code == spate::ErrorCode::invalid || error.code == spate::ErrorCode::refused ? 2 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string listen = "127.0.0.1:7070";
+  std::string store = default_store();
+  std::string log_level = "info";
+  spate::rpc::TlsFiles tls;
+
+  CLI::App app("spate-controller: coordinates agents, owns runs, stores every interval");
+  app.set_version_flag("--version", std::string("spate-controller ") + spate::kVersion);
+  app.add_option("--listen", listen, "HOST:PORT for agents and clients; port 0: any free one")
+      ->envname("SPATE_LISTEN")
+      ->capture_default_str();
+  app.add_option("--store", store, "the file that keeps all runs")
+      ->envname("SPATE_STORE")
+      ->capture_default_str();
+  app.add_option("--ca", tls.ca, "certificate of the CA, PEM")->envname("SPATE_CA");
+  app.add_option("--cert", tls.certificate, "certificate of this controller, PEM")
+      ->envname("SPATE_CERT");
+  app.add_option("--key", tls.key, "its key, PEM")->envname("SPATE_KEY");
+  app.add_option("--log-level", log_level, "trace, debug, info, warn, error, critical or off")
+      ->envname("SPATE_LOG_LEVEL")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "critical", "off"}));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  spdlog::set_default_logger(spdlog::stderr_color_mt("controller"));
+  spdlog::set_level(spdlog::level::from_str(log_level));
+
+  const auto endpoint = spate::parse_endpoint(listen);
+  if (!endpoint) return fail(endpoint.error().with_context("--listen " + listen));
+  auto controller = spate::controller::Controller::create(*endpoint, tls, store);
+  if (!controller) return fail(controller.error());
+
+  boost::asio::io_context signal_loop{1};
+  boost::asio::signal_set signals(signal_loop, SIGINT, SIGTERM);
+  on_signal(signals, **controller, 0);
+  std::thread signal_thread([&] { signal_loop.run(); });
+
+  std::printf("spate-controller listening on %s\n",
+              (*controller)->listening_on().to_string().c_str());
+  std::fflush(stdout);
+  (*controller)->run();
+
+  signal_loop.stop();
+  signal_thread.join();
+  controller->reset();
+  return 0;
+}

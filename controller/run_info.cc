@@ -1,0 +1,35 @@
+#include "controller/run_info.h"
+
+namespace spate::controller {
+
+std::string_view name(RunState s) {
+  switch (s) {
+    case RunState::preparing:
+      return "preparing";
+    case RunState::armed:
+      return "armed";
+    case RunState::running:
+      return "running";
+    case RunState::draining:
+      return "draining";
+    case RunState::finished:
+      return "finished";
+  }
+  return "?";
+}
+
+std::string_view name(RunEnd e) {
+  switch (e) {
+    case RunEnd::crashed:
+      return "crashed";
+    case RunEnd::completed:
+      return "completed";
+    case RunEnd::stopped:
+      return "stopped";
+    case RunEnd::failed:
+      return "failed";
+  }
+  return "?";
+}
+
+}  // namespace spate::controller

@@ -1,0 +1,431 @@
+#include "controller/store.h"
+
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <sqlite3.h>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "common/plan_json.h"
+#include "controller/store_file.h"
+
+// Orientation: `Rows` is the connection with its prepared statements, one function per table.
+// `Writer` owns the thread, the queue and the commits. `Store` is the thin outside.
+
+namespace spate::controller {
+namespace {
+
+namespace asio = boost::asio;
+
+std::int64_t to_sql(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+
+std::string_view severity_name(RunEvent::Severity s) {
+  return s == RunEvent::Severity::info      ? "info"
+         : s == RunEvent::Severity::warning ? "warning"
+                                            : "error";
+}
+
+// Binds its arguments in order, runs, and leaves the statement ready for the next time.
+template <class... Values>
+void run(SQLite::Statement& statement, const Values&... values) {
+  statement.tryReset();
+  int index = 0;
+  (statement.bind(++index, values), ...);
+  statement.exec();
+  statement.tryReset();
+}
+
+class Rows {
+ public:
+  explicit Rows(SQLite::Database& db)
+      : run_(
+            db,
+            "INSERT INTO runs (id, plan, state, \"end\", end_reason, submitted_wall_ms, "
+            "started_wall_ms, length_ns,"
+            " duplicates, verdict, requests) VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO "
+            "UPDATE SET"
+            " state = excluded.state, \"end\" = excluded.\"end\", end_reason = excluded.end_reason,"
+            " started_wall_ms = excluded.started_wall_ms, length_ns = excluded.length_ns,"
+            " duplicates = excluded.duplicates, verdict = excluded.verdict, requests = "
+            "excluded.requests"),
+        plan_(db, "INSERT OR IGNORE INTO plans (run, text, overrides, resolved) VALUES (?,?,?,?)"),
+        epoch_(db,
+               "INSERT OR IGNORE INTO epochs (run, number, connections, calls_per_loop, pause_ns)"
+               " VALUES (?,?,?,?,?)"),
+        agent_(db,
+               "INSERT OR REPLACE INTO agents (run, position, name, incarnation, "
+               "connections_requested,"
+               " connections_established, start_skew_ns, clock_bound_ns, last_seq, lost_reason, "
+               "lost_at_ns)"
+               " VALUES (?,?,?,?,?,?,?,?,?,?,?)"),
+        record_(
+            db,
+            "INSERT INTO records (run, agent, incarnation, seq, epoch, phase, drain, start_ns, "
+            "length_ns,"
+            " scheduled, sent, ok, failed, in_flight_begin, in_flight_end, connections_established,"
+            " bytes_sent, bytes_received, wire) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"),
+        mark_(db,
+              "INSERT INTO marks (run, agent, incarnation, seq) VALUES (?,?,?,?)"
+              " ON CONFLICT (run, agent, incarnation) DO UPDATE SET seq = excluded.seq"),
+        sample_(db,
+                "INSERT INTO target_samples (run, at_ns, boot_id, allocator, received, completed, "
+                "refused,"
+                " address_space_bytes, rss_bytes, cpu_ns, threads, open_connections, agents)"
+                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"),
+        event_(db, "INSERT INTO events (run, at_ns, severity, text) VALUES (?,?,?,?)") {}
+
+  void put(const RunInfo& info, const RunOutcome& outcome) {
+    run(run_, info.id, info.plan.name, std::string(name(info.state)), std::string(name(info.end)),
+        info.end_reason, info.submitted_wall_ms, info.started_wall_ms,
+        std::int64_t{info.length.count()}, to_sql(outcome.duplicates), outcome.verdict,
+        to_sql(outcome.requests));
+    std::string overrides;
+    for (const std::string& o : info.overrides) overrides += o + "\n";
+    run(plan_, info.id, info.plan_text, overrides, to_json(info.plan));
+    for (const PlannedEpoch& e : schedule(info.plan).epochs) {
+      run(epoch_, info.id, static_cast<std::int64_t>(e.number), to_sql(e.load.connections),
+          to_sql(e.load.calls_per_loop), std::int64_t{e.load.pause.count()});
+    }
+    for (std::size_t i = 0; i < info.agents.size(); ++i) put_agent(info.id, i, info.agents[i]);
+  }
+
+  void put(const Record& r, const std::string& wire) {
+    record_.tryReset();
+    int i = 0;
+    record_.bind(++i, r.key.run);
+    record_.bind(++i, r.key.agent);
+    const std::uint64_t ok = r.count(Outcome::ok);
+    for (const std::int64_t value :
+         {to_sql(r.key.incarnation), to_sql(r.key.seq), std::int64_t{r.epoch},
+          std::int64_t{r.phase}, std::int64_t{r.drain}, std::int64_t{r.start.count()},
+          std::int64_t{r.length.count()}, to_sql(r.counters.scheduled), to_sql(r.counters.sent),
+          to_sql(ok), to_sql(r.finished() - ok), to_sql(r.counters.in_flight_begin),
+          to_sql(r.counters.in_flight_end), to_sql(r.gauges.connections_established),
+          to_sql(r.counters.bytes_sent), to_sql(r.counters.bytes_received)}) {
+      record_.bind(++i, value);
+    }
+    record_.bind(++i, static_cast<const void*>(wire.data()), static_cast<int>(wire.size()));
+    record_.exec();
+    record_.tryReset();
+    run(mark_, r.key.run, r.key.agent, to_sql(r.key.incarnation), to_sql(r.key.seq));
+  }
+
+  void put(const std::string& run_id, const TargetSample& s) {
+    nlohmann::json agents = nlohmann::json::array();
+    for (const auto& a : s.agents)
+      agents.push_back({a.agent, a.incarnation, a.received, a.completed, a.refused});
+    run(sample_, run_id, s.at_ns, s.boot_id, s.allocator, to_sql(s.received), to_sql(s.completed),
+        to_sql(s.refused), to_sql(s.address_space_bytes), to_sql(s.rss_bytes), to_sql(s.cpu_ns),
+        static_cast<std::int64_t>(s.threads), to_sql(s.open_connections), agents.dump());
+  }
+
+  void put(const std::string& run_id, const RunEvent& e) {
+    run(event_, run_id, e.at_ns, std::string(severity_name(e.severity)), e.text);
+  }
+
+ private:
+  void put_agent(const std::string& run_id, std::size_t position, const RunAgent& a) {
+    const auto bind_optional = [&](int index, bool is_set, std::int64_t value) {
+      if (is_set) {
+        agent_.bind(index, value);
+      } else {
+        agent_.bind(index);
+      }
+    };
+    agent_.tryReset();
+    agent_.bind(1, run_id);
+    agent_.bind(2, static_cast<std::int64_t>(position));
+    agent_.bind(3, a.name);
+    agent_.bind(4, to_sql(a.incarnation));
+    agent_.bind(5, to_sql(a.connections_requested));
+    agent_.bind(6, to_sql(a.connections_established));
+    bind_optional(7, a.start_skew_ns.has_value(), a.start_skew_ns.value_or(0));
+    agent_.bind(8, a.clock_bound_ns);
+    bind_optional(9, a.last_seq.has_value(), to_sql(a.last_seq.value_or(0)));
+    agent_.bind(10, a.lost_reason);
+    bind_optional(11, a.lost_at_ns.has_value(), a.lost_at_ns.value_or(0));
+    agent_.exec();
+    agent_.tryReset();
+  }
+
+  SQLite::Statement run_, plan_, epoch_, agent_, record_, mark_, sample_, event_;
+};
+
+// Closes what an earlier process left: its rows carry `crashed` since they were made.
+void close_crashed(SQLite::Database& db, std::vector<std::string>& runs, std::vector<Mark>& marks) {
+  SQLite::Transaction transaction(db);
+  {
+    SQLite::Statement unfinished(db, "SELECT id FROM runs WHERE state <> 'finished'");
+    while (unfinished.executeStep()) runs.push_back(unfinished.getColumn(0).getString());
+  }
+  for (const std::string& id : runs) {
+    SQLite::Statement mark(db, "SELECT agent, incarnation, seq FROM marks WHERE run = ?");
+    mark.bind(1, id);
+    while (mark.executeStep()) {
+      marks.push_back({id, mark.getColumn(0).getString(),
+                       static_cast<std::uint64_t>(mark.getColumn(1).getInt64()),
+                       static_cast<std::uint64_t>(mark.getColumn(2).getInt64())});
+    }
+    SQLite::Statement event(
+        db,
+        "INSERT INTO events (run, at_ns, severity, text) SELECT ?1, coalesce(max(start_ns +"
+        " length_ns), 0), 'error', 'controller restarted during the run' FROM records"
+        " WHERE run = ?1");
+    event.bind(1, id);
+    event.exec();
+    SQLite::Statement close(
+        db,
+        "UPDATE runs SET state = 'finished', \"end\" = 'crashed', verdict = 'INVALID',"
+        " end_reason = 'the controller restarted during the run',"
+        " length_ns = (SELECT coalesce(max(start_ns + length_ns), 0) FROM records WHERE run = ?1"
+        " AND drain = 0),"
+        " requests = (SELECT coalesce(sum(ok + failed), 0) FROM records WHERE run = ?1)"
+        " WHERE id = ?1");
+    close.bind(1, id);
+    close.exec();
+  }
+  transaction.commit();
+}
+
+}  // namespace
+
+class Store::Writer {
+ public:
+  Writer(std::string path, Callbacks callbacks, std::unique_ptr<StoreLock> lock,
+         std::unique_ptr<SQLite::Database> db)
+      : path_(std::move(path)),
+        callbacks_(std::move(callbacks)),
+        lock_(std::move(lock)),
+        db_(std::move(db)),
+        rows_(std::make_unique<Rows>(*db_)),
+        timer_(loop_),
+        guard_(loop_.get_executor()) {
+    close_crashed(*db_, crashed_runs_, crashed_marks_);
+    thread_ = std::thread([this] { loop_.run(); });
+  }
+
+  ~Writer() {
+    asio::post(loop_, [this] {
+      is_closing_ = true;
+      timer_.cancel();
+      flush();
+      guard_.reset();
+    });
+    thread_.join();
+    rows_.reset();
+    db_.reset();
+  }
+
+  struct Entry {
+    std::function<void(Rows&)> apply;  // empty: a barrier
+    std::optional<Mark> mark;
+    std::function<void()> done;
+    bool may_be_dropped = false;
+  };
+
+  void put(Entry entry) {
+    asio::post(loop_, [this, entry = std::move(entry)]() mutable { enqueue(std::move(entry)); });
+  }
+
+  const std::string path_;
+  std::vector<std::string> crashed_runs_;
+  std::vector<Mark> crashed_marks_;
+
+ private:
+  void enqueue(Entry entry) {
+    if (entry.may_be_dropped && queue_.size() >= kMaxQueued) {
+      ++dropped_;
+      return;
+    }
+    queue_.push_back(std::move(entry));
+    if (queue_.size() >= kCommitRecords && !is_in_trouble_) {
+      timer_.cancel();
+      is_timer_set_ = false;
+      flush();
+    } else {
+      flush_in(kCommitDelay);
+    }
+  }
+
+  void flush_in(Duration delay) {
+    if (is_timer_set_ || is_closing_) return;
+    is_timer_set_ = true;
+    timer_.expires_after(delay);
+    timer_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      is_timer_set_ = false;
+      flush();
+    });
+  }
+
+  void flush() {
+    if (queue_.empty()) return;
+    std::string why;
+    if (!db_ && !reopen(why)) {
+      in_trouble(why);
+      return;
+    }
+    try {
+      write_all();
+    } catch (const SQLite::Exception& e) {
+      why = "cannot write the store " + path_ + ": " + e.what();
+      // A full or busy disk may be tried again. Anything else may have left the file in any state:
+      // what the system call said is not asked twice, the file is opened anew and checked.
+      if (e.getErrorCode() != SQLITE_FULL && e.getErrorCode() != SQLITE_BUSY) close_file();
+      in_trouble(why);
+      return;
+    }
+    if (is_in_trouble_) {
+      is_in_trouble_ = false;
+      if (callbacks_.recovered) callbacks_.recovered();
+    }
+    report_committed();
+  }
+
+  void write_all() {
+    db_->exec("BEGIN IMMEDIATE");
+    try {
+      for (const Entry& entry : queue_) {
+        if (!entry.apply) continue;
+        try {
+          entry.apply(*rows_);
+        } catch (const SQLite::Exception& e) {
+          // Only this row is wrong; it must not keep the others out for ever.
+          if (e.getErrorCode() != SQLITE_CONSTRAINT) throw;
+          rejected_.push_back(e.what());
+        }
+      }
+      db_->exec("COMMIT");
+    } catch (const SQLite::Exception&) {
+      rejected_.clear();
+      db_->tryExec("ROLLBACK");
+      throw;
+    }
+  }
+
+  void report_committed() {
+    std::vector<Entry> written = std::exchange(queue_, {});
+    std::map<std::tuple<std::string, std::string, std::uint64_t>, std::uint64_t> highest;
+    for (const Entry& entry : written) {
+      if (entry.mark)
+        highest[{entry.mark->run, entry.mark->agent, entry.mark->incarnation}] = entry.mark->seq;
+    }
+    std::vector<Mark> marks;
+    for (const auto& [key, seq] : highest) {
+      marks.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), seq});
+    }
+    if (!marks.empty() && callbacks_.committed) callbacks_.committed(std::move(marks));
+    for (const std::string& why : std::exchange(rejected_, {})) {
+      if (callbacks_.trouble) callbacks_.trouble("the store " + path_ + " refused a row: " + why);
+    }
+    if (dropped_ > 0 && callbacks_.trouble) {
+      callbacks_.trouble(std::to_string(std::exchange(dropped_, 0)) +
+                         " samples and events were dropped while the store could not be written");
+    }
+    for (const Entry& entry : written) {
+      if (entry.done) entry.done();
+    }
+  }
+
+  void in_trouble(const std::string& why) {
+    if (!is_in_trouble_ && callbacks_.trouble) {
+      callbacks_.trouble(
+          why +
+          "; records are not acknowledged, agents keep theirs; free some space or repair the disk");
+    }
+    is_in_trouble_ = true;
+    flush_in(kRetry);
+  }
+
+  bool reopen(std::string& why) {
+    auto db = open_store_file(path_, true);
+    if (!db) {
+      why = db.error().message;
+      return false;
+    }
+    try {
+      db_ = std::move(*db);
+      rows_ = std::make_unique<Rows>(*db_);
+      return true;
+    } catch (const SQLite::Exception& e) {
+      why = std::string("cannot use the store: ") + e.what();
+      close_file();
+      return false;
+    }
+  }
+
+  void close_file() {
+    rows_.reset();
+    db_.reset();
+  }
+
+  Callbacks callbacks_;
+  std::unique_ptr<StoreLock> lock_;
+  std::unique_ptr<SQLite::Database> db_;  // null while it must be opened anew
+  std::unique_ptr<Rows> rows_;
+  std::vector<Entry> queue_;
+  std::vector<std::string> rejected_;
+  std::uint64_t dropped_ = 0;
+  bool is_in_trouble_ = false;
+  bool is_timer_set_ = false;
+  bool is_closing_ = false;
+  asio::io_context loop_{1};
+  asio::steady_timer timer_;
+  asio::executor_work_guard<asio::io_context::executor_type> guard_;
+  std::thread thread_;
+};
+
+Result<std::unique_ptr<Store>> Store::open(const std::string& path, Callbacks callbacks) {
+  auto lock = StoreLock::take(path);
+  if (!lock) return lock.error();
+  auto db = open_store_file(path, false);
+  if (!db) return db.error();
+  try {
+    auto writer =
+        std::make_unique<Writer>(path, std::move(callbacks), std::move(*lock), std::move(*db));
+    return std::unique_ptr<Store>(new Store(std::move(writer)));
+  } catch (const SQLite::Exception& e) {
+    return Error{ErrorCode::io, "cannot use the store " + path + ": " + e.what() +
+                                    "; move it away to start with an empty one"};
+  }
+}
+
+Store::Store(std::unique_ptr<Writer> writer) : writer_(std::move(writer)) {}
+Store::~Store() = default;
+
+const std::string& Store::path() const { return writer_->path_; }
+const std::vector<Mark>& Store::marks_of_crashed() const { return writer_->crashed_marks_; }
+const std::vector<std::string>& Store::crashed_runs() const { return writer_->crashed_runs_; }
+
+void Store::put_run(const RunInfo& info, const RunOutcome& outcome) {
+  writer_->put({[info, outcome](Rows& rows) { rows.put(info, outcome); }, {}, {}, false});
+}
+
+void Store::put_record(const Record& record, std::string wire_bytes) {
+  const Mark mark{record.key.run, record.key.agent, record.key.incarnation, record.key.seq};
+  auto shared =
+      std::make_shared<const std::pair<Record, std::string>>(record, std::move(wire_bytes));
+  writer_->put(
+      {[shared](Rows& rows) { rows.put(shared->first, shared->second); }, mark, {}, false});
+}
+
+void Store::put_sample(const std::string& run, const TargetSample& sample) {
+  writer_->put({[run, sample](Rows& rows) { rows.put(run, sample); }, {}, {}, true});
+}
+
+void Store::put_event(const std::string& run, const RunEvent& event) {
+  writer_->put({[run, event](Rows& rows) { rows.put(run, event); }, {}, {}, true});
+}
+
+void Store::when_committed(std::function<void()> done) {
+  writer_->put({{}, {}, std::move(done), false});
+}
+
+}  // namespace spate::controller

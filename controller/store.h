@@ -1,0 +1,87 @@
+#pragma once
+
+// Where runs are kept: one SQLite file, and its one writer. A thread of its own owns the only
+// read-write connection; everything put here is queued to it and committed in groups, at most
+// kCommitDelay after it came or kCommitRecords at a time. A record and its mark are in one
+// transaction, and `committed` is called only after COMMIT has returned. Reading is store_reader.h,
+// on connections of its own.
+//
+// Never a silent empty start: a file that is damaged, not ours, from a newer spate, or in use by
+// another process is refused with the next step and left as it is.
+//
+// When writing fails (disk full, I/O error) nothing is lost and nothing is acknowledged: what was
+// queued stays queued, `trouble` is told once, and the writer tries again every kRetry. After
+// anything but a full disk it opens the file anew and checks it first. The queue is bounded by the
+// agents' windows (64 records each); past kMaxQueued, target samples and events are dropped and
+// counted.
+//
+// All put_ functions may be called from any one thread (the control loop) and never block. The
+// callbacks come on the writer thread. The destructor writes what is queued, if it can, and joins.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/record.h"
+#include "common/result.h"
+#include "controller/run_info.h"
+
+namespace spate::controller {
+
+inline constexpr Duration kCommitDelay = std::chrono::milliseconds(50);
+inline constexpr std::size_t kCommitRecords = 512;
+inline constexpr Duration kRetry = std::chrono::seconds(1);
+inline constexpr std::size_t kMaxQueued = 100'000;
+
+// What the list of runs shows besides RunInfo; made when a run ends.
+struct RunOutcome {
+  std::uint64_t duplicates = 0;
+  std::string verdict;
+  std::uint64_t requests = 0;
+};
+
+struct Mark {
+  std::string run;
+  std::string agent;
+  std::uint64_t incarnation = 0;
+  std::uint64_t seq = 0;
+
+  bool operator==(const Mark&) const = default;
+};
+
+class Store {
+ public:
+  struct Callbacks {
+    std::function<void(std::vector<Mark>)>
+        committed;                             // the highest mark per (run, agent, incarnation)
+    std::function<void(std::string)> trouble;  // for the user
+    std::function<void()> recovered;
+  };
+
+  // `path`'s directories are made. Callbacks may be empty.
+  static Result<std::unique_ptr<Store>> open(const std::string& path, Callbacks callbacks);
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  const std::string& path() const;
+  // Marks of the runs that an earlier process left unfinished; `open` has closed them as crashed.
+  const std::vector<Mark>& marks_of_crashed() const;
+  const std::vector<std::string>& crashed_runs() const;
+
+  void put_run(const RunInfo& info, const RunOutcome& outcome);
+  void put_record(const Record& record, std::string wire_bytes);
+  void put_sample(const std::string& run, const TargetSample& sample);
+  void put_event(const std::string& run, const RunEvent& event);
+  // Called on the writer thread when everything put before is committed.
+  void when_committed(std::function<void()> done);
+
+ private:
+  class Writer;
+  explicit Store(std::unique_ptr<Writer> writer);
+  std::unique_ptr<Writer> writer_;
+};
+
+}  // namespace spate::controller

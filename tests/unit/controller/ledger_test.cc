@@ -1,0 +1,101 @@
+#include "controller/ledger.h"
+
+#include <gmock/gmock.h>
+
+#include "controller/closed_runs.h"
+
+namespace spate::controller {
+namespace {
+
+using Ruling = Ledger::Ruling;
+
+Record record(std::uint64_t seq, const std::string& agent = "pc-1") {
+  Record r;
+  r.key = {"run", agent, 7, seq};
+  r.start = std::chrono::seconds(seq - 1);
+  r.length = std::chrono::seconds(1);
+  return r;
+}
+
+TEST(Ledger, AcceptsContiguousRecordsOnly) {
+  Ledger ledger;
+  EXPECT_EQ(ledger.offer(record(2), 12).ruling, Ruling::gap);
+  EXPECT_EQ(ledger.offer(record(1), 11).ruling, Ruling::accepted);
+  EXPECT_EQ(ledger.offer(record(3), 13).ruling, Ruling::gap);
+  EXPECT_EQ(ledger.offer(record(2), 12).ruling, Ruling::accepted);
+  EXPECT_EQ(ledger.offered_mark("pc-1", 7), 2U);
+}
+
+TEST(Ledger, CountsADuplicateAndDoesNotTakeIt) {
+  Ledger ledger;
+  ledger.offer(record(1), 11);
+  EXPECT_EQ(ledger.offer(record(1), 11).ruling, Ruling::duplicate);
+  EXPECT_EQ(ledger.duplicates(), 1U);
+}
+
+TEST(Ledger, QuarantinesOtherContentUnderTheSameKey) {
+  Ledger ledger;
+  ledger.offer(record(1), 11);
+  EXPECT_EQ(ledger.offer(record(1), 99).ruling, Ruling::quarantined);
+}
+
+TEST(Ledger, AcknowledgesOnlyWhatIsCommitted) {
+  Ledger ledger;
+  ledger.offer(record(1), 11);
+  ledger.offer(record(2), 12);
+  EXPECT_EQ(ledger.committed_mark("pc-1", 7), 0U);
+  ledger.committed("pc-1", 7, 1);
+  EXPECT_EQ(ledger.committed_mark("pc-1", 7), 1U);
+}
+
+TEST(Ledger, KeepsAgentsAndIncarnationsApart) {
+  Ledger ledger;
+  EXPECT_EQ(ledger.offer(record(1, "pc-1"), 11).ruling, Ruling::accepted);
+  EXPECT_EQ(ledger.offer(record(1, "pc-2"), 21).ruling, Ruling::accepted);
+  Record other = record(1, "pc-1");
+  other.key.incarnation = 8;
+  EXPECT_EQ(ledger.offer(other, 31).ruling, Ruling::accepted);
+}
+
+TEST(Ledger, NamesBrokenLawsButTakesTheRecord) {
+  Ledger ledger;
+  Record r = record(1);
+  r.counters.scheduled = 5;  // none of them sent or missed
+  const auto entry = ledger.offer(r, 11);
+  EXPECT_EQ(entry.ruling, Ruling::accepted);
+  EXPECT_FALSE(entry.broken.empty());
+}
+
+TEST(Ledger, NamesABrokenChain) {
+  Ledger ledger;
+  EXPECT_TRUE(ledger.offer(record(1), 11).broken.empty());
+  Record next = record(2);
+  next.start += std::chrono::milliseconds(10);
+  EXPECT_FALSE(ledger.offer(next, 12).broken.empty());
+}
+
+TEST(Ledger, RemembersContentOverManyRecords) {
+  Ledger ledger;
+  for (std::uint64_t seq = 1; seq <= 1000; ++seq) ledger.offer(record(seq), seq);
+  EXPECT_EQ(ledger.offer(record(1000), 1000).ruling, Ruling::duplicate);
+  EXPECT_EQ(ledger.offer(record(800), 1).ruling, Ruling::quarantined);
+  // Too long ago to be known: taken for the duplicate that it nearly always is.
+  EXPECT_EQ(ledger.offer(record(3), 1).ruling, Ruling::duplicate);
+}
+
+TEST(ClosedRuns, StoresLateRecordsOfARunBehindItsMark) {
+  ClosedRuns closed;
+  closed.add("run", {});
+  closed.restore({"run", "pc-1", 7, 4});
+  EXPECT_EQ(closed.committed_mark("run", "pc-1", 7), 4U);
+  EXPECT_EQ(closed.offer({record(4), "x"}), ClosedRuns::Ruling::acknowledge);
+  EXPECT_EQ(closed.offer({record(5), "x"}), ClosedRuns::Ruling::store);
+  closed.committed({"run", "pc-1", 7, 5});
+  EXPECT_EQ(closed.committed_mark("run", "pc-1", 7), 5U);
+  Record other = record(1);
+  other.key.run = "unknown";
+  EXPECT_EQ(closed.offer({other, "x"}), ClosedRuns::Ruling::unknown_run);
+}
+
+}  // namespace
+}  // namespace spate::controller

@@ -1,0 +1,141 @@
+#include "controller/registry.h"
+
+#include <gmock/gmock.h>
+
+#include "common/version.h"
+
+namespace spate::controller {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+AgentHello hello(const std::string& name, std::uint64_t incarnation,
+                 const std::string& host = "host-a", const std::string& peer = "10.0.0.5") {
+  AgentHello h;
+  h.protocol = kProtocolVersion;
+  h.version = kVersion;
+  h.name = name;
+  h.incarnation = incarnation;
+  h.host = host;
+  h.peer = peer;
+  return h;
+}
+
+class RegistryTest : public testing::Test {
+ protected:
+  Instant now_ = from_ns(1'000'000'000'000);
+  Registry registry_;
+};
+
+TEST_F(RegistryTest, AdmitsAnAgentUnderItsName) {
+  const auto admission = registry_.hello(1, hello("pc-1", 7), now_);
+  EXPECT_TRUE(admission.accepted);
+  EXPECT_EQ(admission.name, "pc-1");
+  EXPECT_FALSE(admission.is_back);
+  EXPECT_EQ(registry_.find(1)->state, AgentState::online);
+}
+
+TEST_F(RegistryTest, GivesATakenNameASuffix) {
+  registry_.hello(1, hello("pc", 7), now_);
+  EXPECT_EQ(registry_.hello(2, hello("pc", 8), now_).name, "pc (2)");
+  EXPECT_EQ(registry_.hello(3, hello("pc", 9), now_).name, "pc (3)");
+}
+
+TEST_F(RegistryTest, KeepsTheSuffixWhenTheAgentComesBack) {
+  registry_.hello(1, hello("pc", 7), now_);
+  registry_.hello(2, hello("pc", 8), now_);
+  registry_.stream_broke(2, now_);
+  const auto again = registry_.hello(3, hello("pc (2)", 8), now_);
+  EXPECT_TRUE(again.is_back);
+  EXPECT_EQ(again.name, "pc (2)");
+  EXPECT_EQ(registry_.agents().size(), 2U);
+}
+
+TEST_F(RegistryTest, GivesARestartedAgentItsNameBack) {
+  registry_.hello(1, hello("pc", 7), now_);
+  registry_.stream_broke(1, now_);
+  const auto again = registry_.hello(2, hello("pc", 8), now_ + seconds(1));
+  EXPECT_EQ(again.name, "pc");
+  EXPECT_EQ(again.restarted, 7U);
+  EXPECT_FALSE(again.is_back);
+  EXPECT_EQ(registry_.agents().size(), 1U);
+}
+
+TEST_F(RegistryTest, DoesNotGiveAnotherHostTheNameOfAnAgentThatMayComeBack) {
+  registry_.hello(1, hello("pc", 7, "host-a"), now_);
+  registry_.stream_broke(1, now_);
+  EXPECT_EQ(registry_.hello(2, hello("pc", 8, "host-b"), now_).name, "pc (2)");
+}
+
+TEST_F(RegistryTest, ReplacesTheOlderStreamOfTheSameAgent) {
+  registry_.hello(1, hello("pc", 7), now_);
+  const auto again = registry_.hello(2, hello("pc", 7), now_);
+  EXPECT_TRUE(again.accepted);
+  EXPECT_EQ(again.replaced, 1U);
+}
+
+TEST_F(RegistryTest, RefusesTheSameIdentityFromTwoAddresses) {
+  registry_.hello(1, hello("pc", 7, "host-a", "10.0.0.5"), now_);
+  const auto clone = registry_.hello(2, hello("pc", 7, "host-a", "10.0.0.9"), now_);
+  EXPECT_FALSE(clone.accepted);
+  EXPECT_THAT(clone.refusal, HasSubstr("identity used twice"));
+  EXPECT_THAT(clone.refusal, HasSubstr("10.0.0.5"));
+  EXPECT_THAT(clone.refusal, HasSubstr("10.0.0.9"));
+}
+
+TEST_F(RegistryTest, RefusesAnotherProtocolWithBothVersions) {
+  AgentHello old = hello("pc", 7);
+  old.protocol = 99;
+  old.version = "9.9";
+  const auto admission = registry_.hello(1, old, now_);
+  EXPECT_FALSE(admission.accepted);
+  EXPECT_THAT(admission.refusal, HasSubstr("9.9"));
+  EXPECT_THAT(admission.refusal, HasSubstr(kVersion));
+}
+
+TEST_F(RegistryTest, RefusesNamesThatCannotTravel) {
+  EXPECT_FALSE(registry_.hello(1, hello("", 7), now_).accepted);
+  EXPECT_FALSE(registry_.hello(1, hello(std::string(65, 'x'), 7), now_).accepted);
+  EXPECT_FALSE(registry_.hello(1, hello("a\nb", 7), now_).accepted);
+}
+
+TEST_F(RegistryTest, SuspectsASilentAgentAndLosesItAfterFiveSeconds) {
+  registry_.hello(1, hello("pc", 7), now_);
+  registry_.heartbeat(1, 5, 6, now_ + seconds(1));
+  EXPECT_TRUE(registry_.tick(now_ + seconds(3)).empty());
+  EXPECT_EQ(registry_.find("pc")->state, AgentState::online);
+  EXPECT_TRUE(registry_.tick(now_ + milliseconds(3500)).empty());
+  EXPECT_EQ(registry_.find("pc")->state, AgentState::suspect);
+  const auto lost = registry_.tick(now_ + seconds(6));
+  ASSERT_EQ(lost.size(), 1U);
+  EXPECT_EQ(lost[0].incarnation, 7U);
+  EXPECT_THAT(lost[0].cause, HasSubstr("no heartbeat for 5s"));
+  EXPECT_TRUE(registry_.tick(now_ + seconds(7)).empty());
+}
+
+TEST_F(RegistryTest, LosesAnAgentFiveSecondsAfterItsStreamBroke) {
+  registry_.hello(1, hello("pc", 7), now_);
+  registry_.stream_broke(1, now_ + seconds(1));
+  EXPECT_EQ(registry_.find("pc")->state, AgentState::suspect);
+  EXPECT_TRUE(registry_.tick(now_ + milliseconds(4900)).empty());
+  ASSERT_EQ(registry_.tick(now_ + seconds(6)).size(), 1U);
+  // A lost agent that comes back is the same one.
+  EXPECT_TRUE(registry_.hello(2, hello("pc", 7), now_ + seconds(9)).is_back);
+  EXPECT_EQ(registry_.find("pc")->state, AgentState::online);
+}
+
+TEST_F(RegistryTest, ForgetsTheOldestLostAgents) {
+  for (std::uint64_t i = 0; i < kMaxLost + 20; ++i) {
+    registry_.hello(i + 1, hello("pc-" + std::to_string(i), i), now_ + milliseconds(i));
+    registry_.stream_broke(i + 1, now_ + milliseconds(i));
+  }
+  registry_.tick(now_ + seconds(60));
+  EXPECT_EQ(registry_.agents().size(), kMaxLost);
+  EXPECT_EQ(registry_.find("pc-0"), nullptr);
+  EXPECT_NE(registry_.find("pc-119"), nullptr);
+}
+
+}  // namespace
+}  // namespace spate::controller

@@ -1,0 +1,278 @@
+#include "controller/store.h"
+
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <future>
+
+#include "common/plan_json.h"
+#include "controller/store_reader.h"
+#include "controller/store_schema.h"
+#include "proto/wire.h"
+#include "tests/unit/controller/run_data.h"
+
+namespace spate::controller {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class StoreTest : public testing::Test {
+ protected:
+  StoreTest() {
+    std::string pattern = (fs::temp_directory_path() / "spate-store-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+    path_ = (directory_ / "sub" / "runs.sqlite").string();
+  }
+  ~StoreTest() override { fs::remove_all(directory_); }
+
+  std::unique_ptr<Store> open(Store::Callbacks callbacks = {}) {
+    auto store = Store::open(path_, std::move(callbacks));
+    EXPECT_TRUE(store.has_value()) << (store ? "" : store.error().message);
+    return store ? std::move(*store) : nullptr;
+  }
+  Error refusal() {
+    auto store = Store::open(path_, {});
+    EXPECT_FALSE(store.has_value());
+    return store ? Error{} : store.error();
+  }
+  static void wait(Store& store) {
+    std::promise<void> done;
+    store.when_committed([&] { done.set_value(); });
+    ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  }
+  static RunInfo info() {
+    RunInfo info = test::run_info(2, {test::phase("flood", std::chrono::seconds(2))});
+    info.plan.call.method = "spate.target.v1.Calls/Call";
+    info.plan.call.message_json = "{}";
+    info.plan.seed = 42;
+    info.plan_text = to_json(info.plan);
+    info.overrides = {"load.connections=10", "name=demo"};
+    info.state = RunState::running;
+    info.end = RunEnd::crashed;
+    return info;
+  }
+  void put_records(Store& store, int count) {
+    for (int i = 0; i < count; ++i) {
+      test::FakeAgent::Interval interval;
+      interval.start = i * test::kSecond;
+      interval.requests = test::ok_requests(5);
+      const Record record = agent_.next(interval);
+      store.put_record(record, wire::to_bytes(record));
+    }
+  }
+
+  fs::path directory_;
+  std::string path_;
+  test::FakeAgent agent_{"pc-1", 0xfedcba9876543210U};
+};
+
+TEST_F(StoreTest, GivesBackWhatWasPut) {
+  RunInfo run = info();
+  {
+    auto store = open();
+    store->put_run(run, {});
+    put_records(*store, 2);
+    TargetSample sample = test::target_sample(5);
+    sample.agents.push_back({"pc-1", 0xfedcba9876543210U, 10, 9, 1});
+    store->put_sample(run.id, sample);
+    store->put_event(run.id, {-7, RunEvent::Severity::warning, "agent lost agent=pc-2"});
+    run.state = RunState::finished;
+    run.end = RunEnd::stopped;
+    run.end_reason = "stopped by the user";
+    run.length = std::chrono::seconds(2);
+    run.agents[0].last_seq = 2;
+    run.agents[0].start_skew_ns = -12;
+    run.agents[1].lost_reason = "gone";
+    run.agents[1].lost_at_ns = 99;
+    store->put_run(run, {3, "VALID", 10});
+    wait(*store);
+    // Read beside the writer.
+    const auto listed = list_runs(path_);
+    ASSERT_TRUE(listed.has_value()) << listed.error().message;
+    ASSERT_EQ(listed->size(), 1U);
+    EXPECT_EQ(listed->front().verdict, "VALID");
+    EXPECT_EQ(listed->front().requests, 10U);
+    EXPECT_EQ(listed->front().agents, 2U);
+  }
+  const auto loaded = load_run(path_, run.id);
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+  const RunInfo& got = (*loaded)->info();
+  EXPECT_EQ(got.end, RunEnd::stopped);
+  EXPECT_EQ(got.end_reason, "stopped by the user");
+  EXPECT_EQ(got.plan.seed, 42U);
+  EXPECT_EQ(got.plan.phases.size(), 1U);
+  EXPECT_EQ(got.plan_text, run.plan_text);
+  EXPECT_EQ(got.overrides, run.overrides);
+  EXPECT_EQ(got.agents[0].start_skew_ns, -12);
+  EXPECT_EQ(got.agents[0].last_seq, 2U);
+  EXPECT_EQ(got.agents[1].lost_at_ns, 99);
+  EXPECT_EQ(got.agents[1].start_skew_ns, 0);
+  ASSERT_FALSE((*loaded)->agents().empty());
+  EXPECT_EQ((*loaded)->agents()[0].records, 2U);
+  EXPECT_EQ((*loaded)->agents()[0].incarnation, 0xfedcba9876543210U);
+  ASSERT_EQ((*loaded)->target_samples().size(), 1U);
+  EXPECT_EQ((*loaded)->target_samples()[0].agents[0].completed, 9U);
+  ASSERT_EQ((*loaded)->events().size(), 1U);
+  EXPECT_EQ((*loaded)->events()[0].severity, RunEvent::Severity::warning);
+  EXPECT_EQ((*loaded)->summary().records.duplicates, 3U);
+}
+
+TEST_F(StoreTest, ReportsMarksAfterTheCommit) {
+  std::promise<std::vector<Mark>> committed;
+  auto store =
+      open({[&](std::vector<Mark> marks) { committed.set_value(std::move(marks)); }, {}, {}});
+  store->put_run(info(), {});
+  put_records(*store, 3);
+  auto future = committed.get_future();
+  ASSERT_EQ(future.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  const auto marks = future.get();
+  ASSERT_EQ(marks.size(), 1U);
+  EXPECT_EQ(marks[0], (Mark{info().id, "pc-1", 0xfedcba9876543210U, 3}));
+  SQLite::Database db(path_, SQLite::OPEN_READONLY);
+  EXPECT_EQ(db.execAndGet("SELECT count(*) FROM records").getInt(), 3);
+}
+
+// A controller that died between the commit and the acknowledgement: what it had committed is found
+// again.
+TEST_F(StoreTest, ClosesUnfinishedRunsAsCrashedAndKeepsTheirMarks) {
+  {
+    auto store = open();
+    store->put_run(info(), {});
+    put_records(*store, 4);
+    wait(*store);
+  }
+  auto store = open();
+  EXPECT_THAT(store->crashed_runs(), testing::ElementsAre(info().id));
+  ASSERT_EQ(store->marks_of_crashed().size(), 1U);
+  EXPECT_EQ(store->marks_of_crashed()[0].seq, 4U);
+  const auto loaded = load_run(path_, info().id);
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+  EXPECT_EQ((*loaded)->info().end, RunEnd::crashed);
+  EXPECT_EQ((*loaded)->info().state, RunState::finished);
+  EXPECT_EQ((*loaded)->info().length, std::chrono::seconds(4));
+  EXPECT_EQ((*loaded)->summary().verdict, Verdict::invalid);
+  EXPECT_THAT((*loaded)->events().back().text, HasSubstr("controller restarted during the run"));
+  EXPECT_EQ(list_runs(path_)->front().requests, 20U);
+  // The agent delivers the rest late.
+  put_records(*store, 1);
+  wait(*store);
+  EXPECT_EQ((*load_run(path_, info().id))->agents()[0].records, 5U);
+}
+
+TEST_F(StoreTest, RefusesAStoreInUse) {
+  auto store = open();
+  EXPECT_THAT(refusal().message, HasSubstr("in use by another spate-controller"));
+}
+
+TEST_F(StoreTest, RefusesADamagedStore) {
+  {
+    auto store = open();
+    store->put_run(info(), {});
+    put_records(*store, 50);
+    wait(*store);
+  }
+  const auto size = fs::file_size(path_);
+  {
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    for (auto at = static_cast<std::streamoff>(4096); at < static_cast<std::streamoff>(size);
+         at += 512) {
+      file.seekp(at);
+      file.write("\xff\xfe\xfd\xfc", 4);
+    }
+  }
+  EXPECT_THAT(refusal().message, HasSubstr("is damaged"));
+  EXPECT_EQ(fs::file_size(path_), size);
+}
+
+TEST_F(StoreTest, RefusesATruncatedStore) {
+  {
+    auto store = open();
+    store->put_run(info(), {});
+    put_records(*store, 50);
+    wait(*store);
+  }
+  fs::resize_file(path_, fs::file_size(path_) / 2);
+  EXPECT_THAT(refusal().message, HasSubstr("is damaged"));
+}
+
+TEST_F(StoreTest, RefusesAnEmptyFile) {
+  fs::create_directories(fs::path(path_).parent_path());
+  std::ofstream(path_).flush();
+  EXPECT_THAT(refusal().message, HasSubstr("is damaged"));
+}
+
+TEST_F(StoreTest, RefusesANewerStore) {
+  open().reset();
+  SQLite::Database(path_, SQLite::OPEN_READWRITE).exec("PRAGMA user_version = 99");
+  EXPECT_THAT(refusal().message, HasSubstr("newer spate (schema 99, this one knows 1)"));
+}
+
+TEST_F(StoreTest, RefusesADatabaseOfAnotherProgram) {
+  fs::create_directories(fs::path(path_).parent_path());
+  SQLite::Database(path_, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE).exec("CREATE TABLE t (x)");
+  EXPECT_THAT(refusal().message, HasSubstr("belongs to another program"));
+  EXPECT_EQ(SQLite::Database(path_).execAndGet("PRAGMA journal_mode").getString(), "delete");
+}
+
+TEST_F(StoreTest, RefusesAFileThatIsNoDatabase) {
+  fs::create_directories(fs::path(path_).parent_path());
+  std::ofstream(path_) << "this is a text file, not a database";
+  EXPECT_THAT(refusal().message, HasSubstr("not an SQLite file"));
+}
+
+TEST_F(StoreTest, UsesTheStatedDiscipline) {
+  auto store = open();
+  store->put_run(info(), {});
+  wait(*store);
+  SQLite::Database db(path_, SQLite::OPEN_READONLY);
+  EXPECT_EQ(db.execAndGet("PRAGMA journal_mode").getString(), "wal");
+  EXPECT_EQ(db.execAndGet("PRAGMA application_id").getInt(), kApplicationId);
+  EXPECT_EQ(db.execAndGet("PRAGMA user_version").getInt(), kSchemaVersion);
+  EXPECT_EQ(db.execAndGet("SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = "
+                          "'table' AND name"
+                          " NOT LIKE 'sqlite_%' AND strict = 0")
+                .getInt(),
+            0);
+}
+
+// A file size limit stands for a full disk: writes fail, nothing is acknowledged, and it goes on by
+// itself.
+TEST_F(StoreTest, KeepsRecordsWhileItCannotWriteAndGoesOnByItself) {
+  std::promise<void> trouble, recovered;
+  std::atomic<int> marks{0};
+  auto store = open({[&](std::vector<Mark> m) { marks = static_cast<int>(m.back().seq); },
+                     [&, told = false](const std::string&) mutable {
+                       if (!std::exchange(told, true)) trouble.set_value();
+                     },
+                     [&] { recovered.set_value(); }});
+  store->put_run(info(), {});
+  wait(*store);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{4096, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  put_records(*store, 20);
+  EXPECT_EQ(trouble.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(marks, 0);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(recovered.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  wait(*store);
+  EXPECT_EQ(marks, 20);
+  EXPECT_EQ((*load_run(path_, info().id))->agents()[0].records, 20U);
+}
+
+TEST_F(StoreTest, SaysThatARunIsNotThere) {
+  open().reset();
+  EXPECT_EQ(load_run(path_, "nothing").error().code, ErrorCode::not_found);
+  EXPECT_EQ(list_runs(path_, "nothing").error().code, ErrorCode::not_found);
+  EXPECT_TRUE(list_runs(path_)->empty());
+}
+
+}  // namespace
+}  // namespace spate::controller
