@@ -14,15 +14,22 @@
 namespace spate::target_server {
 namespace {
 
-// What a flooded port needs and a control port must not have: clients may ping and connect as they
-// like.
+constexpr int kFloodKeepaliveMs = 2 * 60 * 60 * 1000;
+constexpr int kFloodHandshakeMs = 60 * 1000;
+
+// What a flooded port needs instead of a control port's limits. After rpc::configure_server(): the
+// last word counts.
 void set_flood_limits(grpc::ServerBuilder& builder, bool compress) {
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);  // no limit
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES,
+                             0);  // no limit: clients may ping as they like
+  // Thousands of idle connections are left alone; a client that sleeps answers no ping.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kFloodKeepaliveMs);
+  // Thousands of TLS handshakes at once take their time.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kFloodHandshakeMs);
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.SetMaxSendMessageSize(-1);  // an answer is hardly longer than its request
   // By level, not by algorithm: gRPC then asks what the client accepts. The lowest level is gzip.
   if (compress) builder.SetDefaultCompressionLevel(GRPC_COMPRESS_LEVEL_LOW);
 }
@@ -81,12 +88,12 @@ class Target::Impl {
 
  private:
   Result<void> listen_for_flood() {
-    auto credentials = rpc::server_credentials(options_.listen, options_.tls);
-    if (!credentials) return credentials.error();
     grpc::ServerBuilder builder;
-    set_flood_limits(builder, options_.compress);
     keep_synchronous_part_small(builder);
-    builder.AddListeningPort(options_.listen.to_string(), *credentials, &flood_port_);
+    const auto configured =
+        rpc::configure_server(builder, options_.listen, options_.tls, &flood_port_);
+    if (!configured) return configured.error();
+    set_flood_limits(builder, options_.compress);
     builder.RegisterService(&calls_.service());
     flood_ = builder.BuildAndStart();
     if (!flood_ || flood_port_ == 0) return cannot_listen(options_.listen);
