@@ -1,7 +1,7 @@
 #pragma once
 
-// What a worker has to do: its part of the agent's share of a run. Values; made on the control thread,
-// immutable afterwards, shared by the workers of a run.
+// What a worker has to do: its part of the agent's share of a run. Values; made on the control
+// thread, immutable afterwards, shared by the workers of a run.
 
 #include <cstdint>
 #include <memory>
@@ -38,7 +38,8 @@ struct Assignment {
   IpAddress address;        // resolved, and allowed by the agent's owner: the one to connect to
   Endpoint target;          // as the plan names it: the authority
   std::string method_path;  // "/package.Service/Method"
-  std::vector<std::pair<std::string, std::string>> metadata;  // plan's own, then spate-run, spate-agent, spate-incarnation
+  std::vector<std::pair<std::string, std::string>>
+      metadata;  // plan's own, then spate-run, spate-agent, spate-incarnation
   std::shared_ptr<const MessageTemplate> message;
   std::shared_ptr<const TlsContext> tls;  // null: plain
   Duration timeout{};

@@ -30,7 +30,8 @@ class ControlClient {
  public:
   static constexpr std::size_t kMaxQueue = 256;
   static constexpr Duration kBackoffMin = std::chrono::milliseconds(100);
-  static constexpr Duration kBackoffMax = std::chrono::seconds(5);
+  // Well inside the 5 s after which a controller counts an agent as lost.
+  static constexpr Duration kBackoffMax = std::chrono::seconds(2);
 
   struct Callbacks {
     std::function<void()> up;                        // a new stream may be written to

@@ -40,7 +40,8 @@ struct PreflightWorld {
                                                                const std::string& message_json)>
       compile;
   std::function<Result<std::shared_ptr<const TlsContext>>(const Endpoint& target)> tls;
-  // Whether the target answers. Errors name it and its address; not_found: it does not know the method.
+  // Whether the target answers. Errors name it and its address; not_found: it does not know the
+  // method.
   std::function<Result<void>(const Assignment&, Duration timeout)> probe;
 };
 
