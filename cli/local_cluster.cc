@@ -29,7 +29,9 @@ std::string program_path(const std::string& name) {
   return (self.parent_path() / name).string();
 }
 
-std::string lock_path(const std::string& store) { return store + ".lock"; }
+std::string lock_path(const std::string& store) {
+  return store + ".live";
+}  // ".lock" is the controller's own
 
 // "X listening on 127.0.0.1:7070 stats on …" -> the word behind "listening on ".
 std::string word_after(const std::string& line, const std::string& text) {
