@@ -10,6 +10,7 @@ namespace {
 // An agent's interval may begin a little before its border by its own clock.
 constexpr std::int64_t kBorderTolerance = 20;  // of an interval: one part in
 constexpr std::size_t kMaxLawTexts = 5;
+constexpr std::uint32_t kMaxLevel = 40;  // far beyond any run's length in intervals
 
 // Everything but in_flight_*, which are states and not sums.
 void add_sums(Counters& into, const Counters& c) {
@@ -167,38 +168,35 @@ void Aggregate::add(const Record& record) {
   place(record, i);
 }
 
+std::size_t Aggregate::point_for(Duration start, std::uint32_t phase, std::uint32_t epoch) {
+  auto key = key_of(start, phase, epoch);
+  auto at = point_at(key);
+  if (at < points_.size() && slots_[at].key == key) return at;
+  while (points_.size() >= kMaxPoints) {
+    halve_points();
+    if (level_ > kMaxLevel) break;  // what is left is a point per phase
+  }
+  key = key_of(start, phase, epoch);
+  at = point_at(key);
+  if (at < points_.size() && slots_[at].key == key) return at;
+  Point fresh;
+  fresh.start = start;
+  fresh.phase = phase;
+  fresh.epoch = epoch;
+  points_.insert(points_.begin() + static_cast<std::ptrdiff_t>(at), std::move(fresh));
+  slots_.insert(slots_.begin() + static_cast<std::ptrdiff_t>(at), PointSlot{key, 0});
+  return at;
+}
+
 void Aggregate::place(const Record& record, std::size_t i) {
-  auto& agent = agents_[i];
   auto& state = states_[i];
   // Answers of the drain belong to what their agent did last.
   const bool to_last = record.drain && state.placed;
   const auto start = to_last ? state.last_start : record.start;
-  const auto phase =
-      to_last ? state.last_phase
-              : std::min<std::uint32_t>(record.phase, static_cast<std::uint32_t>(kMaxPhases) - 1);
+  const auto phase = to_last ? state.last_phase
+                             : std::min(record.phase, static_cast<std::uint32_t>(kMaxPhases) - 1);
   const auto epoch = to_last ? state.last_epoch : record.epoch;
-  const bool measured = is_measured(phase);
-
-  auto key = key_of(start, phase, epoch);
-  auto at = point_at(key);
-  if (at == points_.size() || slots_[at].key != key) {
-    while (points_.size() >= kMaxPoints) {
-      const auto before = points_.size();
-      halve_points();
-      if (points_.size() == before && level_ > 40) break;  // a point per phase is the least
-    }
-    key = key_of(start, phase, epoch);
-    at = point_at(key);
-    if (at == points_.size() || slots_[at].key != key) {
-      Point fresh;
-      fresh.start = start;
-      fresh.length = to_last ? Duration{} : record.length;
-      fresh.phase = phase;
-      fresh.epoch = epoch;
-      points_.insert(points_.begin() + static_cast<std::ptrdiff_t>(at), std::move(fresh));
-      slots_.insert(slots_.begin() + static_cast<std::ptrdiff_t>(at), PointSlot{key, 0});
-    }
-  }
+  const auto at = point_for(start, phase, epoch);
   stale_from_ = std::min(stale_from_, at);
 
   auto& point = points_[at];
@@ -208,52 +206,58 @@ void Aggregate::place(const Record& record, std::size_t i) {
   for (const auto o : kOutcomes) {
     if (!counts_for_latency(o)) continue;
     point.latency.merge(record.series[index(o)].latency);
-    if (measured) agent.latency.merge(record.series[index(o)].latency);
+    if (is_measured(phase)) agents_[i].latency.merge(record.series[index(o)].latency);
   }
   add_to_phase(record, phase);
 
-  const bool same_point =
-      state.placed && key_of(state.last_start, state.last_phase, state.last_epoch) == key;
-  if (!same_point) {
-    ++slots_[at].contributors;
-    point.counters.in_flight_begin += record.counters.in_flight_begin;
-    point.counters.in_flight_end += record.counters.in_flight_end;
-  } else {
-    point.counters.in_flight_end = replaced(point.counters.in_flight_end, state.in_flight_in_point,
-                                            record.counters.in_flight_end);
-  }
-  state.in_flight_in_point = record.counters.in_flight_end;
+  const bool same_point = state.placed && key_of(state.last_start, state.last_phase,
+                                                 state.last_epoch) == slots_[at].key;
+  if (!same_point) ++slots_[at].contributors;
+  place_states(record, state, point, same_point);
   if (record.drain) return;
 
   widen(point, record.start, record.start + record.length);
-  if (same_point) {
-    const auto requested =
-        std::max(state.in_point.connections_requested, record.gauges.connections_requested);
-    const auto established =
-        std::min(state.in_point.connections_established, record.gauges.connections_established);
-    point.connections_requested =
-        replaced(point.connections_requested, state.in_point.connections_requested, requested);
-    point.connections_established = replaced(point.connections_established,
-                                             state.in_point.connections_established, established);
-    state.in_point.connections_requested = requested;
-    state.in_point.connections_established = established;
-  } else {
-    point.connections_requested += record.gauges.connections_requested;
-    point.connections_established += record.gauges.connections_established;
-    state.in_point = record.gauges;
-  }
   if (!state.placed) state.covered_from = record.start;
+  state.placed = true;
   state.covered_to = std::max(state.covered_to, record.start + record.length);
   state.last_start = record.start;
   state.last_phase = phase;
   state.last_epoch = epoch;
-  state.placed = true;
-  agent.covered += record.length;
+  agents_[i].covered += record.length;
   last_epoch_ = std::max(last_epoch_, epoch);
-  if (measured) {
-    state.measured_cpu_ns += record.gauges.cpu_ns;
-    state.measured += record.length;
+  if (!is_measured(phase)) return;
+  state.measured_cpu_ns += record.gauges.cpu_ns;
+  state.measured += record.length;
+}
+
+// What is a state and not a sum: an agent's later record in the same point replaces what its
+// earlier one gave, except that the fewest connections stay.
+void Aggregate::place_states(const Record& record, AgentState& state, Point& point,
+                             bool same_point) {
+  if (!same_point) {
+    point.counters.in_flight_begin += record.counters.in_flight_begin;
+    state.in_flight_in_point = 0;
+    state.in_point = record.gauges;
+    if (!record.drain) {
+      point.connections_requested += record.gauges.connections_requested;
+      point.connections_established += record.gauges.connections_established;
+    }
+  } else if (!record.drain) {
+    auto& mine = state.in_point;
+    const auto requested =
+        std::max(mine.connections_requested, record.gauges.connections_requested);
+    const auto established =
+        std::min(mine.connections_established, record.gauges.connections_established);
+    point.connections_requested =
+        replaced(point.connections_requested, mine.connections_requested, requested);
+    point.connections_established =
+        replaced(point.connections_established, mine.connections_established, established);
+    mine.connections_requested = requested;
+    mine.connections_established = established;
   }
+  point.counters.in_flight_end = replaced(point.counters.in_flight_end, state.in_flight_in_point,
+                                          record.counters.in_flight_end);
+  state.in_flight_in_point = record.counters.in_flight_end;
 }
 
 void Aggregate::add_to_phase(const Record& record, std::uint32_t phase) {
@@ -342,15 +346,15 @@ std::vector<Aggregate::PhaseTotals> Aggregate::phases() const {
       result.push_back(totals);
   std::size_t at = 0;
   for (auto& row : result) {
-    bool first = true;
     for (; at < points_.size() && points_[at].phase <= row.phase; ++at) {
       const auto& p = points_[at];
-      if (p.phase != row.phase) continue;
-      row.connections_requested = std::max(row.connections_requested, p.connections_requested);
+      // With fewer requested, an agent's record is missing: that is a gap, not a lost connection.
+      if (p.phase != row.phase || p.connections_requested < row.connections_requested) continue;
+      const bool first = p.connections_requested > row.connections_requested;
+      row.connections_requested = p.connections_requested;
       row.connections_established =
           first ? p.connections_established
                 : std::min(row.connections_established, p.connections_established);
-      first = false;
     }
   }
   return result;

@@ -223,7 +223,10 @@ class Aggregate {
 
   std::size_t agent_index(const Record& record);
   void check_laws(const Record& record, AgentState& state);
+  std::size_t point_for(Duration start, std::uint32_t phase,
+                        std::uint32_t epoch);  // made if there is none
   void place(const Record& record, std::size_t agent);
+  void place_states(const Record& record, AgentState& state, Point& point, bool same_point);
   void add_to_phase(const Record& record, std::uint32_t phase);
   PointKey key_of(Duration start, std::uint32_t phase, std::uint32_t epoch) const;
   std::size_t point_at(const PointKey& key) const;  // where it is or belongs

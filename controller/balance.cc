@@ -137,8 +137,9 @@ class Ledger {
 
 Line records_line(const BalanceFacts& f) {
   const auto text =
-      fmt::format("records: {} stored, {} gaps, {} duplicates", format_count(f.records),
-                  format_count(f.gaps), format_count(f.duplicates));
+      fmt::format("records: {} stored, {} {}, {} {}", format_count(f.records), format_count(f.gaps),
+                  f.gaps == 1 ? "gap" : "gaps", format_count(f.duplicates),
+                  f.duplicates == 1 ? "duplicate" : "duplicates");
   if (f.broken_laws == 0)
     return {f.gaps == 0 ? Balance::balanced : Balance::explained,
             text + "; the laws hold in every record and from each to the next"};
