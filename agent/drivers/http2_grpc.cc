@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/drivers/block_pool.h"
+#include "agent/drivers/header_blocks.h"
 #include "common/check.h"
 #include "common/record.h"
 #include "common/version.h"
@@ -116,7 +117,8 @@ struct GrpcProfile::Shared {
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_option* option = nullptr;
   std::vector<std::pair<std::string, std::string>> headers;
-  std::vector<nghttp2_nv> fields;  // point into `headers`
+  std::vector<nghttp2_nv> fields;  // point into `headers`; empty if there are blocks
+  std::optional<HeaderBlocks> blocks;
 
   Shared() = default;
   Shared(const Shared&) = delete;
@@ -260,6 +262,8 @@ GrpcProfile::GrpcProfile(const Assignment& assignment, bool with_run_metadata)
     s.headers.emplace_back("grpc-timeout", grpc_timeout(assignment.timeout));
   for (const auto& [key, value] : assignment.metadata)
     if (with_run_metadata || !key.starts_with("spate-")) s.headers.emplace_back(key, value);
+  s.blocks = HeaderBlocks::make(s.headers);
+  if (s.blocks) return;  // nghttp2 opens the streams, append_headers() adds what they are about
   for (auto& [key, value] : s.headers)
     s.fields.push_back({reinterpret_cast<std::uint8_t*>(key.data()),
                         reinterpret_cast<std::uint8_t*>(value.data()), key.size(), value.size(),
@@ -389,7 +393,13 @@ void GrpcConnection::write(std::string& out, std::size_t limit) {
       error_ = std::string("HTTP/2: ") + nghttp2_strerror(static_cast<int>(size));
       return;
     }
-    out.append(reinterpret_cast<const char*>(frame), static_cast<std::size_t>(size));
+    const std::string_view bytes(reinterpret_cast<const char*>(frame),
+                                 static_cast<std::size_t>(size));
+    if (frame[3] == NGHTTP2_HEADERS && shared_.blocks) {
+      append_headers(out, bytes);
+      continue;
+    }
+    out.append(bytes);
     // A GOAWAY of our own with an error is how nghttp2 says that the peer broke the protocol.
     constexpr ssize_t kGoawayBytes = 17;
     if (frame[3] == NGHTTP2_GOAWAY && size >= kGoawayBytes && read_u32(frame + 13) != 0) {
@@ -400,6 +410,22 @@ void GrpcConnection::write(std::string& out, std::size_t limit) {
             ": " + printable(frame + kGoawayBytes, static_cast<std::size_t>(size - kGoawayBytes));
     }
   }
+}
+
+// nghttp2's HEADERS frame, with nothing in it but perhaps a change of the table's size; then our
+// block.
+void GrpcConnection::append_headers(std::string& out, std::string_view frame) {
+  constexpr std::size_t kFrameHeaderBytes = 9;
+  const std::size_t limit =
+      nghttp2_session_get_remote_settings(session_, NGHTTP2_SETTINGS_HEADER_TABLE_SIZE);
+  const std::string& block =
+      header_block_.choose(*shared_.blocks, limit, frame.size() > kFrameHeaderBytes);
+  const std::size_t length = frame.size() - kFrameHeaderBytes + block.size();
+  out.push_back(static_cast<char>(length >> 16));
+  out.push_back(static_cast<char>(length >> 8));
+  out.push_back(static_cast<char>(length));
+  out.append(frame.substr(3));
+  out.append(block);
 }
 
 void GrpcConnection::settle_body() {

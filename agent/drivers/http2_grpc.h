@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "agent/assignment.h"
+#include "agent/drivers/header_blocks.h"
 #include "common/outcome.h"
 
 struct nghttp2_session;
@@ -106,11 +107,14 @@ class GrpcConnection {
   void begin_call(std::int32_t stream);
   void end_call(std::uint32_t error_code);
   void end_call_as(Outcome outcome, std::uint32_t code, std::string text);
+  void append_headers(std::string& out, std::string_view frame);
   void take_data(const std::uint8_t* data, std::size_t size);
   void take_header(std::string_view name, std::string_view value);
 
   nghttp2_session* session_ = nullptr;
   GrpcProfile::Shared& shared_;
+
+  HeaderBlockChoice header_block_;
 
   // The open call.
   std::int32_t stream_ = 0;  // 0: none
