@@ -18,6 +18,13 @@ gpr_timespec from_now(std::int64_t ms) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(ms, GPR_TIMESPAN));
 }
 
+// gRPC says "failed to connect to all addresses; last error: …: Connection refused".
+std::string cause(const std::string& text) {
+  if (!text.starts_with("failed to connect")) return text;
+  const std::size_t last = text.rfind(": ");
+  return last == std::string::npos ? text : text.substr(last + 2);
+}
+
 bool until_interrupted() { return interrupts() == 0; }
 
 // A queue for one call: waits for each step of it, and is emptied before it is destroyed.
@@ -62,7 +69,7 @@ struct OperatorClient::Impl {
     switch (status.error_code()) {
       case grpc::StatusCode::UNAVAILABLE:
       case grpc::StatusCode::DEADLINE_EXCEEDED:
-        return {ErrorCode::unavailable, "no controller answers at " + address + " (" + text +
+        return {ErrorCode::unavailable, "no controller answers at " + address + " (" + cause(text) +
                                             "): start one with `spate-controller --listen " +
                                             address + "`, or name another with --controller"};
       case grpc::StatusCode::NOT_FOUND:
