@@ -54,6 +54,13 @@ class CallsService::Impl final : public v1::Calls::WithRawCallbackMethod_Call<v1
   grpc::ServerUnaryReactor* Call(grpc::CallbackServerContext* context,
                                  const grpc::ByteBuffer* request,
                                  grpc::ByteBuffer* response) override {
+    // A stream that was cancelled before its message was whole is handed over all the same: agents
+    // ask that way whether a method is known. It is no request, and is not counted.
+    if (!request->Valid()) {
+      grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+      reactor->Finish({grpc::StatusCode::CANCELLED, "the request has no message"});
+      return reactor;
+    }
     counters_.total().received();
     const CountKey key = key_of(*context);
     Counts* agent = key.agent.empty() ? nullptr : &counters_.of(key);

@@ -1,6 +1,7 @@
 """The spine end to end: real controller, agents, target and client on loopback."""
 
 import os
+import re
 import signal
 import unittest
 
@@ -12,7 +13,8 @@ LONG = [{"name": "flood", "for": "60s"}]
 
 def wait_for_progress(run, intervals=3):
     """Until `spate run` has printed lines for some intervals."""
-    support.eventually(lambda: run.stderr.count("req/s") >= intervals, "live lines of the run", timeout=30)
+    live = re.compile(r"^\s*\d+:\d\d/\d+:\d\d\s+flood ", re.MULTILINE)
+    support.eventually(lambda: len(live.findall(run.stderr)) >= intervals, "live lines of the run", timeout=30)
 
 
 class FloodTest(cluster.ClusterTest):
@@ -51,7 +53,7 @@ class FloodTest(cluster.ClusterTest):
         target = self.start_target()
         controller = self.start_controller()
         self.start_agents(controller, 2)
-        steps = [{"name": f"{n} connections", "for": "1s", "load": {"connections": n}} for n in (3, 31, 7)]
+        steps = [{"name": f"step-{n}", "for": "1s", "load": {"connections": n}} for n in (3, 31, 7)]
         summary = self.run_plan(controller, cluster.plan(
             target.url, probe=target.stats_address, connections=3, threads=2, phases=steps))
         self.assert_clean(summary)
