@@ -53,7 +53,11 @@ bool is_number(const Field& field) {
 
 bool holds_template(const json& value) {
   if (value.is_string()) return has_template(value.get_ref<const std::string&>());
-  if (value.is_structured())
+  if (value.is_object())
+    return std::any_of(value.items().begin(), value.items().end(), [](const auto& item) {
+      return has_template(item.key()) || holds_template(item.value());
+    });
+  if (value.is_array())
     return std::any_of(value.begin(), value.end(), [](const json& v) { return holds_template(v); });
   return false;
 }

@@ -1,0 +1,135 @@
+#pragma once
+
+// A small HTTP/2 server in a thread, on 127.0.0.1 and a free port, which answers every gRPC call or
+// misbehaves as told.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "h2_frames.h"
+
+namespace spate::agent {
+
+struct Misbehaviour {
+  bool silent = false;             // takes calls, never answers
+  std::uint64_t close_after = 0;   // answers of one connection, then closes with the next call open
+  std::uint64_t goaway_after = 0;  // answers of one connection, then GOAWAY
+  bool garbage = false;            // answers the preface with something else
+  std::string trailers_only{};     // an HPACK block sent in place of an answer
+};
+
+class FloodServer {
+ public:
+  explicit FloodServer(Misbehaviour behaviour = {}) : behaviour_(behaviour) {
+    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    ::bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
+    ::listen(listener_, 1024);
+    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+    [[maybe_unused]] const int made = ::pipe(stop_.data());
+    thread_ = std::thread([this] { run(); });
+  }
+  ~FloodServer() {
+    [[maybe_unused]] const auto n = ::write(stop_[1], "x", 1);
+    thread_.join();
+    for (const int fd : {listener_, stop_[0], stop_[1]}) ::close(fd);
+  }
+
+  std::uint16_t port() const { return port_; }
+  std::uint64_t calls() const { return calls_; }
+  std::uint64_t accepted() const { return accepted_; }
+  std::uint64_t resets() const { return resets_; }
+  std::uint64_t open() const { return open_; }
+
+ private:
+  struct Peer {
+    std::string in;
+    std::uint64_t answers = 0;
+    bool greeted = false;
+  };
+
+  void run() {
+    for (;;) {
+      std::vector<pollfd> fds{{stop_[0], POLLIN, 0}, {listener_, POLLIN, 0}};
+      for (const auto& [fd, peer] : peers_) fds.push_back({fd, POLLIN, 0});
+      ::poll(fds.data(), fds.size(), -1);
+      if (fds[0].revents != 0) break;
+      if (fds[1].revents != 0) {
+        ++accepted_;
+        ++open_;
+        peers_[::accept(listener_, nullptr, nullptr)];
+      }
+      for (std::size_t i = 2; i < fds.size(); ++i)
+        if (fds[i].revents != 0 && !serve(fds[i].fd)) {
+          ::close(fds[i].fd);
+          peers_.erase(fds[i].fd);
+          --open_;
+        }
+    }
+    for (const auto& [fd, peer] : peers_) ::close(fd);
+  }
+
+  bool serve(int fd) {
+    Peer& peer = peers_[fd];
+    char buffer[65536];
+    const ssize_t size = ::recv(fd, buffer, sizeof buffer, 0);
+    if (size <= 0) return false;
+    peer.in.append(buffer, static_cast<std::size_t>(size));
+    std::string out;
+    if (!peer.greeted) {
+      peer.greeted = true;
+      // A window for all calls there may be: this server never gives any of it back.
+      out = behaviour_.garbage
+                ? "HTTP/1.1 400 Bad Request\r\n\r\n"
+                : h2::frame(h2::kSettings, 0, 0, {}) +
+                      h2::frame(h2::kWindowUpdate, 0, 0, h2::u32(0x7fff0000 - 65535));
+    }
+    for (const h2::Frame& frame : h2::take_frames(peer.in)) {
+      if (frame.type == h2::kSettings && (frame.flags & h2::kAck) == 0)
+        out += h2::frame(h2::kSettings, h2::kAck, 0, {});
+      if (frame.type == h2::kPing && (frame.flags & h2::kAck) == 0)
+        out += h2::frame(h2::kPing, h2::kAck, 0, frame.payload);
+      if (frame.type == h2::kRstStream) ++resets_;
+      if (frame.type == h2::kHeaders && !behaviour_.trailers_only.empty())
+        out += h2::frame(h2::kHeaders, h2::kEndHeaders | h2::kEndStream, frame.stream,
+                         behaviour_.trailers_only);
+      else if (frame.ends_stream() && !answer(peer, frame.stream, out))
+        return false;
+    }
+    return out.empty() || ::send(fd, out.data(), out.size(), MSG_NOSIGNAL) > 0;
+  }
+
+  bool answer(Peer& peer, std::uint32_t stream, std::string& out) {
+    ++calls_;
+    if (behaviour_.silent) return true;
+    if (behaviour_.close_after != 0 && peer.answers >= behaviour_.close_after) return false;
+    out += h2::answer(stream);
+    if (++peer.answers == behaviour_.goaway_after)
+      out += h2::frame(h2::kGoaway, 0, 0, h2::u32(stream) + h2::u32(0));
+    return true;
+  }
+
+  const Misbehaviour behaviour_;
+  int listener_ = -1;
+  std::array<int, 2> stop_{};
+  std::uint16_t port_ = 0;
+  std::atomic<std::uint64_t> calls_{0}, accepted_{0}, resets_{0}, open_{0};
+  std::map<int, Peer> peers_;
+  std::thread thread_;
+};
+
+}  // namespace spate::agent
