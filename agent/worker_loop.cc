@@ -133,7 +133,8 @@ void WorkerLoop::enqueue(std::uint32_t slot) {
 void WorkerLoop::connect_more() {
   if (in_connect_more_) return;
   in_connect_more_ = true;
-  while (connecting_ < kMaxConnecting && !connect_queue_.empty()) {
+  const std::size_t most = std::max<std::size_t>(1, kMaxConnecting / assignment_->workers);
+  while (connecting_ < most && !connect_queue_.empty()) {
     Connection& connection = *connections_[connect_queue_.front()];
     connect_queue_.pop_front();
     if (connection.state() != Connection::State::queued) continue;

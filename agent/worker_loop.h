@@ -26,7 +26,10 @@ namespace spate::agent {
 
 class WorkerLoop {
  public:
-  static constexpr std::size_t kMaxConnecting = 128;
+  // Connects, handshakes included, that an agent has under way at once; divided among its workers.
+  // More would not be faster, and on a PC with few cores each TLS handshake would wait for all
+  // others.
+  static constexpr std::size_t kMaxConnecting = 64;
 
   WorkerLoop(std::uint32_t index, std::shared_ptr<const Assignment> assignment,
              WorkerCallbacks callbacks);

@@ -142,7 +142,7 @@ class Timeline {
     html += "<div style=\"position:relative\">\n";
     html += behind();
     for (auto chart_of : {&Timeline::rate, &Timeline::latency, &Timeline::connections,
-                           &Timeline::memory, &Timeline::cpu})
+                          &Timeline::memory, &Timeline::cpu})
       html += (this->*chart_of)();
     html += x_axis_labels(axis_.scale);
     html +=

@@ -4,16 +4,19 @@
 // control loop. It knows nothing of streams, files or clocks, so every path is tested under a
 // manual clock.
 //
-//   waiting     for as many free agents as the plan asks for
-//   preparing   each agent checks its share (pre-flight); all answers are waited for, all problems
-//   reported arming      agents open their connections armed       start-at-T is sent running from
-//   T to the end of the last phase, or a stop draining    agents wait for the last answers, then
-//   say how many records there are collecting  until those records are committed, and the target
-//   was looked at once more finished
+// Its stages, each with a deadline (below), so that every run ends:
 //
-// Every stage has a deadline (below), so every run ends. Losing an agent before T ends the run;
-// after T the others go on, and the run fails only when nobody is left. A lost agent's share is not
-// moved.
+//   - waiting: for as many free agents as the plan asks for
+//   - preparing: each agent checks its share; all answers are awaited, all problems reported
+//   - arming: agents open their connections
+//   - armed: start-at-T has been sent
+//   - running: from T to the end of the last phase, or a stop
+//   - draining: agents wait for the last answers, then say how many records there are
+//   - collecting: until those are committed, and the target was looked at once more
+//   - finished
+//
+// Losing an agent before T ends the run; after T the others go on, and the run fails only when
+// nobody is left. A lost agent's share is not moved.
 
 #include <cstdint>
 #include <optional>

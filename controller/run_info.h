@@ -1,7 +1,7 @@
 #pragma once
 
-// What is known about a run besides its records: the values that the store keeps and that reports, the
-// aggregate and verify work from.
+// What is known about a run besides its records: the values that the store keeps and that reports,
+// the aggregate and verify work from.
 
 #include <cstdint>
 #include <optional>
@@ -23,27 +23,27 @@ std::string_view name(RunEnd e);
 struct RunAgent {
   std::string name;
   std::uint64_t incarnation = 0;
-  std::uint64_t connections_requested = 0;       // share of the first epoch
-  std::uint64_t connections_established = 0;     // when armed
-  std::optional<std::int64_t> start_skew_ns;     // first request's instant - T, controller clock
-  std::int64_t clock_bound_ns = 0;               // of the offset behind start_skew_ns
-  std::optional<std::uint64_t> last_seq;         // named by its Finished; absent: never finished
-  std::string lost_reason;                       // not empty: lost during the run
-  std::optional<std::int64_t> lost_at_ns;        // since the run's start
+  std::uint64_t connections_requested = 0;    // share of the first epoch
+  std::uint64_t connections_established = 0;  // when armed
+  std::optional<std::int64_t> start_skew_ns;  // first request's instant - T, controller clock
+  std::int64_t clock_bound_ns = 0;            // of the offset behind start_skew_ns
+  std::optional<std::uint64_t> last_seq;      // named by its Finished; absent: never finished
+  std::string lost_reason;                    // not empty: lost during the run
+  std::optional<std::int64_t> lost_at_ns;     // since the run's start
 };
 
 struct RunInfo {
   std::string id;  // "r1-allocator-flood-20261130-102619-x7q2"
   Plan plan;
-  std::string plan_text;               // as submitted
+  std::string plan_text;  // as submitted
   std::vector<std::string> overrides;
   RunState state = RunState::preparing;
   RunEnd end = RunEnd::crashed;
   std::string end_reason;
   std::int64_t submitted_wall_ms = 0;
-  std::int64_t started_wall_ms = 0;    // 0: never started
-  Duration length{};                   // from T to the end of the last phase or the stop, without the drain
-  std::vector<RunAgent> agents;        // in the order of their shares
+  std::int64_t started_wall_ms = 0;  // 0: never started
+  Duration length{};  // from T to the end of the last phase or the stop, without the drain
+  std::vector<RunAgent> agents;  // in the order of their shares
 };
 
 // One look at the bundled target.
@@ -72,7 +72,7 @@ struct TargetSample {
 struct RunEvent {
   std::int64_t at_ns = 0;  // since the run's start; negative: before it
   enum class Severity { info, warning, error } severity = Severity::info;
-  std::string text;        // "agent lost agent=pc-07 cause=…"
+  std::string text;  // "agent lost agent=pc-07 cause=…"
 };
 
 }  // namespace spate::controller

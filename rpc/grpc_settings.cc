@@ -73,7 +73,7 @@ std::string uri_of(const std::vector<IpAddress>& addresses, std::uint16_t port) 
 }
 
 Error needs_tls(const char* verb, const Endpoint& endpoint) {
-  return {ErrorCode::refused, std::string("refusing to ") + verb + " " + endpoint.to_string() +
+  return {ErrorCode::invalid, std::string("refusing to ") + verb + " " + endpoint.to_string() +
                                   " without TLS, because it is not loopback; make certificates "
                                   "with `spate pki init` and `spate pki "
                                   "issue`, and give --ca, --cert and --key"};

@@ -1,5 +1,5 @@
-// Reads whole numbers (ns), one a line, from stdin into one Histogram and prints count and the quantiles
-// named on the command line as JSON: the half of the histogram oracle that is ours.
+// Reads whole numbers (ns), one a line, from stdin into one Histogram and prints count and the
+// quantiles named on the command line as JSON: the half of the histogram oracle that is ours.
 
 #include <cstdint>
 #include <cstdio>

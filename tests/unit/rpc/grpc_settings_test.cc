@@ -102,7 +102,7 @@ TEST(Dialling, NeedsTlsBeyondLoopback) {
                             Endpoint{"::ffff:10.0.0.1", 1}}) {
     const auto channel = make_channel(e, {}, Role::controller);
     ASSERT_FALSE(channel.has_value()) << e.to_string();
-    EXPECT_EQ(channel.error().code, ErrorCode::refused);
+    EXPECT_EQ(channel.error().code, ErrorCode::invalid);
   }
   EXPECT_TRUE(make_channel({"localhost", 1}, {}, Role::controller).has_value());
   const auto unknown = make_channel({"no-such-host.invalid", 1}, {}, Role::controller);
