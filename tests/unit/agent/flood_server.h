@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "h2_frames.h"
+#include "tests/unit/agent/h2_frames.h"
 
 namespace spate::agent {
 

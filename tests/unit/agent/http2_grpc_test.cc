@@ -6,7 +6,7 @@
 #include <map>
 
 #include "agent/message_template.h"
-#include "h2_frames.h"
+#include "tests/unit/agent/h2_frames.h"
 
 namespace spate::agent {
 namespace {

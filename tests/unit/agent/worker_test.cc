@@ -7,7 +7,7 @@
 
 #include "agent/message_template.h"
 #include "agent/target_probe.h"
-#include "flood_server.h"
+#include "tests/unit/agent/flood_server.h"
 
 namespace spate::agent {
 namespace {
