@@ -130,9 +130,12 @@ Result<std::unique_ptr<SQLite::Database>> open_store_file(const std::string& pat
       fs::exists(path + "-wal", error) && fs::file_size(path + "-wal", error) > 0;
   const bool is_small =
       fs::exists(path, error) && fs::file_size(path, error) <= kAlwaysCheckedBytes;
+  const bool is_new = !fs::exists(path, error);
   try {
     auto db = std::make_unique<SQLite::Database>(path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE,
                                                  5000);
+    // Plans may hold secrets in their metadata. SQLite gives the log the same permissions.
+    if (is_new) fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write, error);
     if (auto identity = check_identity(*db, path); !identity) return identity.error();
     if (check_whole || was_unclean || is_small) {
       if (auto whole = check_whole_file(*db, path); !whole) return whole.error();

@@ -230,6 +230,7 @@ TEST_F(StoreTest, UsesTheStatedDiscipline) {
   store->put_run(info(), {});
   wait(*store);
   SQLite::Database db(path_, SQLite::OPEN_READONLY);
+  EXPECT_EQ(fs::status(path_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
   EXPECT_EQ(db.execAndGet("PRAGMA journal_mode").getString(), "wal");
   EXPECT_EQ(db.execAndGet("PRAGMA application_id").getInt(), kApplicationId);
   EXPECT_EQ(db.execAndGet("PRAGMA user_version").getInt(), kSchemaVersion);
