@@ -25,6 +25,7 @@ from generators import BenchError
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SETTLE_SECONDS = 0.3  # from the first answers to the measured window
 MARGIN_SECONDS = 2    # that a flood lasts longer than its window, for the window to lie inside it
+OTHERS_BUSY_MAX = 0.05  # of the generators' core, before the results are doubted
 
 # The bars: what, at most, and how it is found.
 CPU_OF_H2LOAD_MAX = 0.75
@@ -43,6 +44,13 @@ def cpu_us(pid):
 
 def rss_kb(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1])
+
+
+def core_us(core):
+    """Time that a core was not idle, whoever used it."""
+    line = re.search(rf"^cpu{core} (.*)$", pathlib.Path("/proc/stat").read_text(), re.MULTILINE)[1]
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, line.split())
+    return (user + nice + system + irq + softirq) * 1_000_000 / os.sysconf("SC_CLK_TCK")
 
 
 def wait_until_flooding(sink, generator, before, connections):
@@ -80,8 +88,9 @@ def flood(sink, generator, connections, seconds):
     generator.begin(sink.port, connections, seconds + MARGIN_SECONDS)
     wait_until_flooding(sink, generator, before, connections)
     time.sleep(SETTLE_SECONDS)
-    pid, sink_pid = generator.child.pid, sink.child.pid
-    stamp = lambda: (time.monotonic(), sink.counts()["answered"], cpu_us(pid), cpu_us(sink_pid))
+    pid, sink_pid, core = generator.child.pid, sink.child.pid, generator.place.generator_core
+    stamp = lambda: (time.monotonic(), sink.counts()["answered"], cpu_us(pid), cpu_us(sink_pid),
+                     core_us(core))
     begin = stamp()
     time.sleep(seconds)
     if generator.child.process.poll() is not None:
@@ -90,12 +99,13 @@ def flood(sink, generator, connections, seconds):
     rss = rss_kb(pid)
     own = generator.end()
     check_count(generator, own, sink.counts()["answered"] - before["answered"], connections)
-    elapsed, requests, cpu, sink_cpu = (b - a for a, b in zip(begin, end))
+    elapsed, requests, cpu, sink_cpu, busy = (b - a for a, b in zip(begin, end))
     if requests == 0:
         raise BenchError(f"{generator.name}: no request was answered in the measured window")
     return {"generator": generator.name, "connections": connections, "requests": requests,
             "rate_per_s": requests / elapsed, "cpu_us": cpu / requests, "busy": cpu / elapsed / 1e6,
-            "sink_busy": sink_cpu / elapsed / 1e6, "rss_kb": rss}
+            "sink_busy": sink_cpu / elapsed / 1e6, "rss_kb": rss,
+            "others_busy": max(0, busy - cpu) / elapsed / 1e6}
 
 
 # --- counted exactly: two floods of different length under a tracer, and the difference -----------------
@@ -176,6 +186,8 @@ class Rounds:
 
     def kb_per_connection(self, generator, few, many):
         """Per round, so that what all rounds share (libraries, buffers, control plane) cancels."""
+        if few == many:
+            return []
         pairs = ((r, self.by_cell.get((r["round"], many, generator))) for r in self.results
                  if (r["generator"], r["connections"]) == (generator, few))
         return [(more["rss_kb"] - less["rss_kb"]) / (many - few) for less, more in pairs if more]
@@ -195,6 +207,13 @@ def print_rounds(rounds, names, connections):
     table("CPU per request: median (min-max) of the rounds; ratios are medians of per-round ratios",
           ["generator", "connections", "CPU-us/request", "x floor", "x h2load", "requests/s",
            "generator core", "sink core"], rows)
+
+
+def warn_if_disturbed(results):
+    others = statistics.median(r["others_busy"] for r in results)
+    if others > OTHERS_BUSY_MAX:
+        print(f"\nWARNING: other processes had {others:.0%} of the generators' core. They spoil its caches, "
+              "which spoils the ratios too: repeat this on a quiet machine.")
 
 
 def print_memory(rounds, names, few, many):
@@ -338,6 +357,7 @@ def measure(options, place):
     rounds = Rounds(results)
     names = [generator.name for generator in present]
     print_rounds(rounds, names, options.connections)
+    warn_if_disturbed(results)
     if len(options.connections) > 1:
         print_memory(rounds, names, options.connections[0], options.connections[-1])
     else:
