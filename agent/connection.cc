@@ -362,9 +362,19 @@ void Connection::retire(Instant now) {
   if (was_trying) loop_.attempt_ended(slot_);
 }
 
-void Connection::close_politely(Instant now) {
+// GOAWAY, and the end of TLS; false if the connection is gone already.
+bool Connection::say_goodbye(Instant now) {
   driver_->say_goodbye();
-  if (!flush(now)) return;
+  if (!flush(now)) return false;
+  if (!tls_) return true;
+  std::string& cipher = loop_.cipher();
+  cipher.clear();
+  tls_->close(cipher);
+  return cipher.empty() || send_bytes(cipher, now);
+}
+
+void Connection::close_politely(Instant now) {
+  if (!say_goodbye(now)) return;
   loop_.recorder().connection_closed(true);
   close_socket();
   state_ = State::unused;
@@ -379,11 +389,8 @@ void Connection::cut_off(Instant now) {
 
 void Connection::close_for_good() {
   if (state_ == State::ready && !writing_ && !driver_->is_broken()) {
-    const std::uint32_t life = life_;
-    driver_->say_goodbye();
-    retiring_ = true;  // if the flush fails, do not come back
-    flush(loop_.tick());
-    if (life != life_) return;
+    retiring_ = true;  // if it cannot be said, do not come back
+    if (!say_goodbye(loop_.tick())) return;
     loop_.recorder().connection_closed(false);
   }
   close_socket();

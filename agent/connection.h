@@ -98,6 +98,7 @@ class Connection {
   void lost(std::uint32_t code, std::string_view why, Instant now);
   void broken(std::string_view why, Instant now);
   void connect_failed(std::uint32_t code, std::string_view why, Instant now);
+  bool say_goodbye(Instant now);
   void close_politely(Instant now);
   void close_socket();
   void back_off(Instant now);
