@@ -132,9 +132,15 @@ TlsFilter::~TlsFilter() { SSL_free(ssl_); }
 Error TlsFilter::failure(const char* doing) const {
   const std::string& host = context_.host_;
   const long verdict = SSL_get_verify_result(ssl_);
-  if (verdict == X509_V_OK)
+  if (verdict == X509_V_OK) {
+    if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_WRONG_VERSION_NUMBER) {
+      ERR_clear_error();
+      return {ErrorCode::unavailable,
+              "TLS with " + host + ": the target does not speak TLS (did you mean grpc://?)"};
+    }
     return {ErrorCode::unavailable,
             std::string("TLS ") + doing + " with " + host + ": " + openssl_error()};
+  }
   ERR_clear_error();
   const std::string certificate = "TLS: certificate of " + host + " ";
   switch (verdict) {
