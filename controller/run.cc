@@ -230,6 +230,12 @@ void Run::on(const run_input::Finished& input, Instant now) {
   log(is_expected ? Severity::info : Severity::warning,
       "agent finished agent=" + input.agent + " records=" + std::to_string(input.last_seq) +
           (is_expected ? "" : " cause=\"" + input.reason + "\""));
+  // Its records are all here, but the rest of its share was not done: as bad for the result as a
+  // loss.
+  if (!is_expected && stage_ == RunStage::running) {
+    info_.agents[*i].lost_reason = "it left before the end, " + input.reason;
+    info_.agents[*i].lost_at_ns = (now - *start_).count();
+  }
   collect_if_all_finished(now);
 }
 

@@ -91,6 +91,20 @@ class FloodTest(cluster.ClusterTest):
         with open(self.path("run.html"), encoding="utf-8") as f:
             self.assertIn("pc-02", f.read())
 
+    def test_an_agent_that_is_shut_down_in_the_middle_delivers_and_is_named(self):
+        target = self.start_target()
+        controller = self.start_controller()
+        agents = self.start_agents(controller, 2)
+        plan = self.write_plan(cluster.plan(target.url, probe=target.stats_address,
+                                            phases=[{"name": "flood", "for": "6s"}]))
+        run = self.start_run(controller, plan)
+        wait_for_progress(run)
+        self.assertEqual(agents[0].stop(), 0)
+        summary = self.finish(run, expected_exit=3)
+        self.assertTrue(any("pc-01" in reason for reason in summary["reasons"]), summary["reasons"])
+        self.assertEqual(summary["balance"], "BALANCED", "what it had done was delivered")
+        self.assertEqual(summary["target"]["received"], summary["requests"]["sent"])
+
     def test_a_target_restart_in_the_middle(self):
         port = support.free_port()
         stats = support.free_port()
