@@ -379,7 +379,7 @@ std::vector<Gap> Aggregate::gaps() const {
     const auto* state = found == agent_of_.end() ? nullptr : &states_[found->second];
     const auto from = state == nullptr ? Duration{} : state->covered_to;
     const auto seq = state == nullptr ? 0 : state->previous.key.seq;
-    if (!a.lost_reason.empty())
+    if (!a.lost_reason.empty() && !a.last_seq)
       result.push_back({a.name, from, std::max(from, last), "agent lost: " + a.lost_reason});
     else if (a.last_seq && *a.last_seq > seq)
       result.push_back(

@@ -156,7 +156,7 @@ Balance Aggregate::balance(std::vector<std::string>& lines) const {
     a.records_missing = missing.contains(totals.agent);
     for (const auto& known : info_.agents)
       if (known.name == a.agent && known.incarnation == a.incarnation)
-        a.lost = !known.lost_reason.empty();
+        a.lost = !known.lost_reason.empty() && !known.last_seq;
     const auto found = counts.find({a.agent, a.incarnation});
     if (found != counts.end()) {
       a.received = found->second.received;

@@ -28,7 +28,7 @@ struct RunAgent {
   std::optional<std::int64_t> start_skew_ns;  // first request's instant - T, controller clock
   std::int64_t clock_bound_ns = 0;            // of the offset behind start_skew_ns
   std::optional<std::uint64_t> last_seq;      // named by its Finished; absent: never finished
-  std::string lost_reason;                    // not empty: lost during the run
+  std::string lost_reason;                    // not empty: lost, or left, during the run
   std::optional<std::int64_t> lost_at_ns;     // since the run's start
 };
 

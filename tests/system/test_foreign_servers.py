@@ -2,7 +2,7 @@
 
 import os
 import signal
-import sys
+import subprocess
 import unittest
 
 import cluster
@@ -18,10 +18,13 @@ def call(method="Add"):
 
 
 class ForeignServerTest(cluster.ClusterTest):
-    def flood(self, server, method="Add", connections=30):
+    def flood(self, server, method="Add", connections=30, types=None):
         controller = self.start_controller()
         self.start_agents(controller, 2)
         content = cluster.plan(f"grpc://{server.ready.group(1)}", connections=connections, call=call(method))
+        if types:
+            del content["call"]["proto"]
+            content["call"]["descriptor_set"] = types
         summary = self.run_plan(controller, content)
         self.assert_adds_up(summary)
         self.assertEqual(summary["verdict"], "VALID", summary)
@@ -47,6 +50,13 @@ class ForeignServerTest(cluster.ClusterTest):
 
     def test_grpc_js(self):
         summary = self.flood(self.start_grpc_js())
+        self.assertEqual(summary["requests"]["ok"], summary["requests"]["sent"])
+
+    def test_types_from_a_descriptor_set(self):
+        types = self.path("peer.pb")
+        subprocess.run(["protoc", f"-I{os.path.dirname(PEER_PROTO)}", f"--descriptor_set_out={types}",
+                        os.path.basename(PEER_PROTO)], check=True, cwd=os.path.dirname(PEER_PROTO))
+        summary = self.flood(self.start_grpcio(), types=types)
         self.assertEqual(summary["requests"]["ok"], summary["requests"]["sent"])
 
     def test_application_errors_of_grpcio_are_data(self):

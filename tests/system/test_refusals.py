@@ -1,6 +1,7 @@
 """What cannot work is refused before anything starts, with what was wrong, where, and what to do."""
 
 import json
+import signal
 import socket
 import threading
 import unittest
@@ -92,16 +93,17 @@ class RefusalTest(cluster.ClusterTest):
                 self.assertIn("no-such-run", process.stderr)
 
 
-class GarbageServer:
-    """Completes the handshake of HTTP/2, answers the first request on a connection with nonsense."""
+class ScriptedServer:
+    """Completes the handshake of HTTP/2 and answers pings; on a request it sends `answer`, which may be nothing."""
 
     PREFACE = 24
     SETTINGS = bytes.fromhex("000000040000000000")
     # A HEADERS frame for stream 1 whose HPACK block refers to a table entry that cannot exist.
     NONSENSE = bytes.fromhex("000002010400000001") + b"\xff\xff"
 
-    def __init__(self):
+    def __init__(self, answer):
         self.connections = 0
+        self._on_request = answer
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -128,32 +130,62 @@ class GarbageServer:
                     if not part:
                         return
                     data += part
-                    answer = self._answer(data[self.PREFACE:])
-                    if answer is None:
-                        connection.sendall(self.NONSENSE)
-                    else:
-                        connection.sendall(answer)
+                    connection.sendall(self._answer(data[self.PREFACE:]))
             except OSError:
                 return
 
-    @staticmethod
-    def _answer(frames):
-        """PING acknowledgements, or None once a DATA frame shows that a request was sent."""
+    def _answer(self, frames):
+        """Acknowledges pings, and ends with the scripted bytes once a DATA frame shows that a request was sent."""
         answer = b""
         while len(frames) >= 9:
             length, kind, flags = int.from_bytes(frames[:3], "big"), frames[3], frames[4]
             if kind == 0:
-                return None
+                return answer + self._on_request
             if kind == 6 and not flags & 1 and len(frames) >= 17:
                 answer += bytes.fromhex("0000080601") + bytes(4) + frames[9:17]
             frames = frames[9 + length:]
         return answer
 
 
-class MalformedTargetTest(cluster.ClusterTest):
-    def test_malformed_http2_is_counted_and_the_connection_comes_back(self):
-        server = GarbageServer()
+class OddTargetTest(cluster.ClusterTest):
+    def serve(self, answer):
+        server = ScriptedServer(answer)
         self.addCleanup(server.close)
+        return server
+
+    def test_requests_without_an_answer_time_out_and_ctrl_c_twice_leaves_at_once(self):
+        server = self.serve(b"")
+        controller = self.start_controller()
+        self.start_agents(controller, 1)
+        content = cluster.plan(f"grpc://127.0.0.1:{server.port}", agents=1, connections=3, drain="60s",
+                               phases=[{"name": "flood", "for": "60s"}])
+        content["call"] = dict(cluster.NESTED_CALL, timeout="1h")
+        run = self.start_run(controller, self.write_plan(content))
+        support.eventually(lambda: "run started" in run.stderr, "the start")
+        run.signal(signal.SIGINT)
+        support.eventually(lambda: "stopping" in run.stderr.lower(), "the first Ctrl-C is answered")
+        self.assertTrue(run.is_running(), "it drains")
+        run.signal(signal.SIGINT)
+        self.assertEqual(run.wait(5), 105, run.tail())
+
+    def test_timeouts_are_an_outcome_and_keep_the_connection(self):
+        server = self.serve(b"")
+        controller = self.start_controller()
+        self.start_agents(controller, 1)
+        content = cluster.plan(f"grpc://127.0.0.1:{server.port}", agents=1, connections=3)
+        content["call"] = dict(cluster.NESTED_CALL, timeout="200ms")
+        run = self.start_run(controller, self.write_plan(content))
+        run.wait(60)
+        summary = json.loads(run.stdout)
+        self.assert_adds_up(summary)
+        self.assertEqual(summary["requests"]["timed_out"] + summary["requests"]["cancelled"],
+                         summary["requests"]["sent"])
+        self.assertGreaterEqual(summary["requests"]["timed_out"], 3 * 5)
+        self.assertEqual(summary["connections"]["opened"], 3)
+        self.assertGreater(summary["latency_ns"]["p50"], 190e6)
+
+    def test_malformed_http2_is_counted_and_the_connection_comes_back(self):
+        server = self.serve(ScriptedServer.NONSENSE)
         controller = self.start_controller()
         self.start_agents(controller, 1)
         plan = self.write_plan(cluster.plan(f"grpc://127.0.0.1:{server.port}", agents=1, connections=3))

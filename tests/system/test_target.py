@@ -171,6 +171,7 @@ class Statistics(TargetTest):
         second = self.start_target(label="second")
         self.assertNotEqual(self.stats(first).boot_id, self.stats(second).boot_id)
 
+    @unittest.skipIf(os.environ.get("SPATE_SANITIZE") == "ON", "AddressSanitizer brings its own allocator")
     def test_names_the_allocator_that_is_loaded(self):
         library = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
         if not os.path.exists(library):

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <fstream>
 
+#include "tests/unit/temporary_directory.h"
+
 namespace spate::agent {
 namespace {
 
@@ -46,8 +48,7 @@ Issued issue(const char* common_name, const char* san, const Issued* issuer) {
   return made;
 }
 
-std::string write_pem(const std::string& name, const Issued& issued, bool key) {
-  const std::string path = testing::TempDir() + name;
+std::string write_pem(const std::string& path, const Issued& issued, bool key) {
   FILE* file = std::fopen(path.c_str(), "w");
   if (key)
     PEM_write_PrivateKey(file, issued.key, nullptr, nullptr, 0, nullptr, nullptr);
@@ -69,10 +70,10 @@ class Tls : public testing::Test {
     other_ca = issue("other CA", nullptr, nullptr);
     server = issue("server", "IP:127.0.0.1,DNS:target.test", &ca);
     client = issue("client", nullptr, &ca);
-    ca_file = write_pem("ca.pem", ca, false);
-    other_ca_file = write_pem("other.pem", other_ca, false);
-    client_files = {ca_file, write_pem("client.pem", client, false),
-                    write_pem("client.key", client, true)};
+    ca_file = write_pem(directory / "ca.pem", ca, false);
+    other_ca_file = write_pem(directory / "other.pem", other_ca, false);
+    client_files = {ca_file, write_pem(directory / "client.pem", client, false),
+                    write_pem(directory / "client.key", client, true)};
     context = SSL_CTX_new(TLS_server_method());
     SSL_CTX_use_certificate(context, server.certificate);
     SSL_CTX_use_PrivateKey(context, server.key);
@@ -97,6 +98,8 @@ class Tls : public testing::Test {
     SSL_CTX_free(context);
     for (const Issued& issued : {ca, other_ca, server, client}) free_issued(issued);
   }
+
+  TemporaryDirectory directory;  // of this test alone: others run at the same time
 
   std::string server_says() {
     std::string out(65536, '\0');

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/files.h"
-#include "tests/unit/cli/temporary_directory.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace spate::cli {
 namespace {

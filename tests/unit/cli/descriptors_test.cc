@@ -4,7 +4,7 @@
 #include <google/protobuf/descriptor.pb.h>
 
 #include "cli/files.h"
-#include "tests/unit/cli/temporary_directory.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace spate::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "cli/table.h"
-#include "tests/unit/cli/temporary_directory.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace spate::cli {
 namespace {

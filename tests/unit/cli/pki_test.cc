@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "cli/files.h"
-#include "tests/unit/cli/temporary_directory.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace spate::cli {
 namespace {

@@ -446,5 +446,16 @@ TEST(RunId, HoldsThePlanAndTheTime) {
   EXPECT_NE(id, make_run_id("r1", 1'796'034'379'000, 0x9999999999999999));
 }
 
+TEST_F(RunTest, NamesAnAgentThatLeftBeforeTheEnd) {
+  make(2);
+  start();
+  tick_after(seconds(4));
+  finish("pc-2", 4, "the agent is shutting down");
+  EXPECT_EQ(run_->info().agents[1].lost_at_ns, 4'000'000'000);
+  EXPECT_THAT(run_->info().agents[1].lost_reason, HasSubstr("the agent is shutting down"));
+  EXPECT_EQ(run_->info().agents[1].last_seq, 4U);
+  EXPECT_TRUE(run_->info().agents[0].lost_reason.empty());
+}
+
 }  // namespace
 }  // namespace spate::controller
