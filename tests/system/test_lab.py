@@ -14,12 +14,15 @@ PLAN = os.path.join(support.REPOSITORY, "plans", "r1-allocator-flood.jsonc")
 SKIPPED = 77  # ctest's SKIP_RETURN_CODE
 
 
-def can_make_namespaces():
+def why_no_namespaces():
+    """What keeps this machine from running programs in network namespaces; empty if nothing does."""
     name = f"spate-try-{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True)
-    if made.returncode == 0:
-        subprocess.run(["ip", "netns", "del", name], check=True)
-    return made.returncode == 0
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if made.returncode != 0:
+        return made.stderr.strip()
+    ran = subprocess.run(["ip", "netns", "exec", name, "true"], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", name], check=True)
+    return ran.stderr.strip() if ran.returncode != 0 else ""
 
 
 def namespaces():
@@ -47,7 +50,9 @@ class LabTest(cluster.ClusterTest):
 
 
 if __name__ == "__main__":
-    if not can_make_namespaces():
-        print("skipped: this needs root and network namespaces", file=sys.stderr)
+    reason = why_no_namespaces()
+    if reason:
+        print(f"skipped: this needs root, network namespaces, and a root folder that is a mount point: {reason}",
+              file=sys.stderr)
         sys.exit(SKIPPED)
     unittest.main(verbosity=2)
