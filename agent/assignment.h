@@ -11,25 +11,12 @@
 
 #include "common/clock.h"
 #include "common/endpoint.h"
+#include "common/timeline.h"
 
 namespace spate::agent {
 
 class MessageTemplate;  // message_template.h; immutable, shared
 class TlsContext;       // drivers/tls.h; immutable, shared
-
-struct EpochPart {
-  std::uint32_t epoch = 1;
-  std::uint64_t connections = 0;  // of the agent in `Assignment::epochs`, of one worker in `Worker`
-  std::uint64_t calls_per_loop = 0;
-  Duration pause{};
-};
-
-struct PhasePart {
-  std::uint32_t index = 0;
-  Duration offset{};  // since the common start
-  Duration length{};
-  std::uint32_t epoch = 1;
-};
 
 struct Assignment {
   std::string run;
@@ -44,8 +31,7 @@ struct Assignment {
   std::shared_ptr<const TlsContext> tls;  // null: plain
   Duration timeout{};
   Duration interval{};
-  std::vector<EpochPart> epochs;  // ascending by number
-  std::vector<PhasePart> phases;  // contiguous, ascending
+  ShareTimeline timeline;
   std::uint64_t seed = 1;
   std::uint64_t first_connection = 0;  // cluster-wide number of the agent's first connection
   std::uint32_t workers = 1;

@@ -164,7 +164,7 @@ void Connection::call_ended(const CallEnd& end, Instant now) {
 
 // A closed loop: the next call is due now, or after the pause when the loop is through.
 void Connection::plan_next_call(Instant now) {
-  const EpochPart& load = loop_.load();
+  const Load& load = loop_.load();
   if (load.calls_per_loop != 0 && ++calls_in_loop_ >= load.calls_per_loop) {
     calls_in_loop_ = 0;
     if (load.pause.count() > 0) {

@@ -1,6 +1,7 @@
 #include "agent/control_wire.h"
 
 #include "proto/agent.pb.h"
+#include "proto/timeline_wire.h"
 #include "proto/wire.h"
 
 namespace spate::agent {
@@ -29,6 +30,19 @@ void put(const Hello& m, v1::AgentMessage& out) {
   h.set_max_descriptors(m.max_descriptors);
   h.set_host(m.host);
   h.set_running(m.running);
+  h.set_agent_id(m.agent_id);
+  h.set_nonce(m.nonce);
+  h.set_cluster(m.cluster);
+  h.set_term(m.term);
+  h.set_epoch(m.epoch);
+  h.set_run_start_agent_ns(m.run_start ? to_ns(*m.run_start) : 0);
+  for (const Account& account : m.accounts) {
+    v1::Account& a = *h.add_accounts();
+    a.set_run(account.run);
+    a.set_incarnation(account.incarnation);
+    a.set_last_seq(account.last_seq);
+    a.set_cause(account.cause);
+  }
 }
 
 void put(const Heartbeat& m, v1::AgentMessage& out) {
@@ -38,16 +52,17 @@ void put(const Heartbeat& m, v1::AgentMessage& out) {
   h.set_offset_bound_ns(m.bound.count());
 }
 
+void put(const Problem& m, v1::Problem& out) {
+  out.set_what(m.what);
+  out.set_text(m.text);
+  out.set_needed(m.needed);
+  out.set_available(m.available);
+}
+
 void put(const PrepareReply& m, v1::AgentMessage& out) {
   v1::PrepareReply& r = *out.mutable_prepare_reply();
   r.set_run(m.run);
-  for (const Problem& p : m.problems) {
-    v1::Problem& w = *r.add_problems();
-    w.set_what(p.what);
-    w.set_text(p.text);
-    w.set_needed(p.needed);
-    w.set_available(p.available);
-  }
+  for (const Problem& p : m.problems) put(p, *r.add_problems());
 }
 
 void put(const Armed& m, v1::AgentMessage& out) {
@@ -74,25 +89,44 @@ void put(const Finished& m, v1::AgentMessage& out) {
   f.set_reason(m.reason);
 }
 
-Prepare prepare_from(const v1::Prepare& m) {
+void put(const EpochReply& m, v1::AgentMessage& out) {
+  v1::EpochReply& r = *out.mutable_epoch_reply();
+  r.set_run(m.run);
+  r.set_epoch(m.epoch);
+  for (const Problem& p : m.problems) put(p, *r.add_problems());
+}
+
+void put(const EpochApplied& m, v1::AgentMessage& out) {
+  v1::EpochApplied& a = *out.mutable_epoch_applied();
+  a.set_run(m.run);
+  a.set_epoch(m.epoch);
+  a.set_at_offset_ns(m.at.count());
+}
+
+Result<ControllerMessage> prepare_from(const v1::Prepare& m) {
+  Result<ShareTimeline> timeline = wire::decode(m.timeline());
+  if (!timeline) return timeline.error();
   Prepare p;
   p.run = m.run();
-  p.target_url = m.target_url();
-  p.method = m.call().method();
-  p.message_json = m.call().message_json();
-  p.descriptor_set = m.call().descriptor_set();
-  p.timeout = Duration(m.call().timeout_ns());
-  for (const v1::Metadata& d : m.call().metadata()) p.metadata.emplace_back(d.key(), d.value());
-  p.threads = m.threads();
+  p.timeline = *std::move(timeline);
+  p.descriptor_set = m.descriptor_set();
   p.interval = Duration(m.interval_ns());
-  for (const v1::EpochShare& e : m.epochs())
-    p.epochs.push_back({e.epoch(), e.connections(), e.calls_per_loop(), Duration(e.pause_ns())});
-  for (const v1::Phase& f : m.phases())
-    p.phases.push_back({f.index(), Duration(f.offset_ns()), Duration(f.length_ns()), f.epoch()});
   p.seed = m.seed();
   p.first_connection = m.first_connection();
   if (m.has_drain_ns()) p.drain = Duration(m.drain_ns());
-  return p;
+  if (m.on_controller_loss() == v1::ON_CONTROLLER_LOSS_DRAIN)
+    p.on_controller_loss = OnControllerLoss::drain;
+  if (m.on_controller_loss() == v1::ON_CONTROLLER_LOSS_STOP)
+    p.on_controller_loss = OnControllerLoss::stop;
+  p.lease = Duration(m.lease_ns());
+  return ControllerMessage(std::move(p));
+}
+
+Result<ControllerMessage> epoch_prepare_from(const v1::EpochPrepare& m) {
+  Result<ShareTimeline> timeline = wire::decode(m.timeline());
+  if (!timeline) return timeline.error();
+  return ControllerMessage(
+      EpochPrepare{m.run(), m.epoch(), Duration(m.from_offset_ns()), *std::move(timeline)});
 }
 
 }  // namespace
@@ -107,16 +141,25 @@ Result<ControllerMessage> from_wire(const v1::ControllerMessage& message, Instan
   switch (message.body_case()) {
     case v1::ControllerMessage::kWelcome:
       return Welcome{message.welcome().name(),
-                     std::chrono::milliseconds(message.welcome().heartbeat_ms())};
+                     std::chrono::milliseconds(message.welcome().heartbeat_ms()),
+                     message.welcome().cluster()};
     case v1::ControllerMessage::kRejected:
       return Rejected{message.rejected().reason()};
     case v1::ControllerMessage::kHeartbeatReply: {
       const v1::HeartbeatReply& r = message.heartbeat_reply();
-      return HeartbeatReply{from_ns(r.t1_agent_ns()), controller_instant(r.t2_controller_ns()),
-                            controller_instant(r.t3_controller_ns()), received};
+      return HeartbeatReply{from_ns(r.t1_agent_ns()),
+                            controller_instant(r.t2_controller_ns()),
+                            controller_instant(r.t3_controller_ns()),
+                            received,
+                            r.lease().run(),
+                            Duration(r.lease().length_ns())};
     }
     case v1::ControllerMessage::kPrepare:
       return prepare_from(message.prepare());
+    case v1::ControllerMessage::kEpochPrepare:
+      return epoch_prepare_from(message.epoch_prepare());
+    case v1::ControllerMessage::kEpochCommit:
+      return EpochCommit{message.epoch_commit().run(), message.epoch_commit().epoch()};
     case v1::ControllerMessage::kStart:
       return Start{message.start().run(), controller_instant(message.start().at_controller_ns())};
     case v1::ControllerMessage::kRecordAck:

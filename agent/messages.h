@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -12,6 +13,7 @@
 
 #include "agent/assignment.h"
 #include "common/clock.h"
+#include "common/plan.h"
 #include "common/record.h"
 
 namespace spate::agent {
@@ -29,6 +31,15 @@ using ControllerInstant = ControllerClock::time_point;
 
 // --- agent to controller
 
+// One incarnation's records of one run that are not all acknowledged yet.
+struct Account {
+  std::string run;
+  std::uint64_t incarnation = 0;
+  std::uint64_t last_seq = 0;
+  std::string cause;  // why that incarnation ended; empty: it lives
+  bool operator==(const Account&) const = default;
+};
+
 struct Hello {
   std::uint32_t protocol = 0;
   std::string version;
@@ -37,7 +48,14 @@ struct Hello {
   std::uint32_t cpus = 0;
   std::uint64_t max_descriptors = 0;
   std::string host;
-  std::string running;  // run that is still live here, or whose records are not all acknowledged
+  std::string running;   // run that is still live here, or whose records are not all acknowledged
+  std::string agent_id;  // of the state folder; the name is only a label
+  std::uint64_t nonce = 0;           // of this process
+  std::string cluster;               // what `term` belongs to; empty: none seen yet
+  std::uint64_t term = 0;            // highest seen
+  std::uint32_t epoch = 0;           // in effect in `running`
+  std::optional<Instant> run_start;  // T of `running`
+  std::vector<Account> accounts;
   bool operator==(const Hello&) const = default;
 };
 
@@ -86,13 +104,30 @@ struct Finished {
   bool operator==(const Finished&) const = default;
 };
 
-using AgentMessage = std::variant<Hello, Heartbeat, PrepareReply, Armed, Started, Record, Finished>;
+// Whether a change can be served; nothing has changed yet.
+struct EpochReply {
+  std::string run;
+  std::uint32_t epoch = 0;
+  std::vector<Problem> problems;
+  bool operator==(const EpochReply&) const = default;
+};
+
+struct EpochApplied {
+  std::string run;
+  std::uint32_t epoch = 0;
+  Duration at{};  // since T, when the workers changed over
+  bool operator==(const EpochApplied&) const = default;
+};
+
+using AgentMessage = std::variant<Hello, Heartbeat, PrepareReply, Armed, Started, Record, Finished,
+                                  EpochReply, EpochApplied>;
 
 // --- controller to agent
 
 struct Welcome {
   std::string name;  // this agent's from now on
   Duration heartbeat{};
+  std::string cluster = {};
 };
 
 struct Rejected {
@@ -104,23 +139,34 @@ struct HeartbeatReply {
   ControllerInstant received;
   ControllerInstant replied;
   Instant answered;  // t4, taken by the control client on receipt
+  // The right to generate load for `leased_run` until sent + lease.
+  std::string leased_run = {};
+  Duration lease{};
 };
 
 struct Prepare {
   std::string run;
-  std::string target_url;
-  std::string method;  // "package.Service/Method"
-  std::string message_json;
+  ShareTimeline timeline;
   std::string descriptor_set;
-  Duration timeout{};
-  std::vector<std::pair<std::string, std::string>> metadata;
-  std::uint32_t threads = 1;
   Duration interval{};
-  std::vector<EpochPart> epochs;
-  std::vector<PhasePart> phases;
   std::uint64_t seed = 1;
   std::uint64_t first_connection = 0;
   Duration drain = std::chrono::seconds(5);
+  OnControllerLoss on_controller_loss = OnControllerLoss::go_on;
+  Duration lease = std::chrono::minutes(10);  // the first one, from the start on
+};
+
+// A change: the timeline from `from` on. Nothing changes before the commit.
+struct EpochPrepare {
+  std::string run;
+  std::uint32_t epoch = 0;  // the first one it makes
+  Duration from{};          // since T
+  ShareTimeline timeline;
+};
+
+struct EpochCommit {
+  std::string run;
+  std::uint32_t epoch = 0;
 };
 
 struct Start {
@@ -140,7 +186,7 @@ struct Stop {
   std::string reason;
 };
 
-using ControllerMessage =
-    std::variant<Welcome, Rejected, HeartbeatReply, Prepare, Start, RecordAck, Stop>;
+using ControllerMessage = std::variant<Welcome, Rejected, HeartbeatReply, Prepare, Start, RecordAck,
+                                       Stop, EpochPrepare, EpochCommit>;
 
 }  // namespace spate::agent

@@ -11,29 +11,39 @@ namespace {
 
 std::uint64_t most_connections(const Prepare& p) {
   std::uint64_t most = 0;
-  for (const EpochPart& e : p.epochs) most = std::max(most, e.connections);
+  for (const EpochShare& e : p.timeline.epochs)
+    most = std::max(most, e.parameters.load.connections);
   return most;
 }
 
 // What a controller of this version never sends; refused rather than trusted.
 std::string malformed(const Prepare& p) {
   if (p.run.empty()) return "the run has no id";
-  if (p.threads == 0 || p.threads > 256) return "workers must be 1 to 256";
   if (p.interval <= Duration::zero()) return "the interval must be longer than 0";
-  if (p.timeout <= Duration::zero()) return "the call's timeout must be longer than 0";
   if (p.drain < Duration::zero()) return "the drain must not be negative";
-  if (p.epochs.empty()) return "no epoch";
-  if (p.phases.empty()) return "no phase";
-  Duration end{};
-  for (const PhasePart& f : p.phases) {
-    if (f.offset != end || f.length <= Duration::zero())
-      return "phase " + std::to_string(f.index) + " does not follow the one before it";
-    end = f.offset + f.length;
-    const bool known = std::any_of(p.epochs.begin(), p.epochs.end(),
-                                   [&f](const EpochPart& e) { return e.epoch == f.epoch; });
-    if (!known) return "phase " + std::to_string(f.index) + " names an epoch that is not there";
+  if (p.timeline.epochs.empty()) return "no epoch";
+  if (p.timeline.segments.empty()) return "no segment";
+  for (const EpochShare& e : p.timeline.epochs) {
+    if (e.parameters.threads == 0 || e.parameters.threads > kMaxThreadsPerAgent)
+      return "workers must be 1 to " + std::to_string(kMaxThreadsPerAgent);
+    if (e.parameters.call.timeout <= Duration::zero())
+      return "the call's timeout must be longer than 0";
+  }
+  Duration end = p.timeline.segments.front().offset;
+  for (const Segment& s : p.timeline.segments) {
+    if (s.offset != end || s.length <= Duration::zero())
+      return "the segment at " + format_duration(s.offset) + " does not follow the one before it";
+    end = s.offset + s.length;
+    const bool known = std::any_of(p.timeline.epochs.begin(), p.timeline.epochs.end(),
+                                   [&s](const EpochShare& e) { return e.epoch == s.epoch; });
+    if (!known)
+      return "the segment at " + format_duration(s.offset) + " names an epoch that is not there";
   }
   return {};
+}
+
+const Parameters& first_parameters(const Prepare& p) {
+  return p.timeline.epochs.front().parameters;
 }
 
 void check_descriptors(const Prepare& p, const PreflightWorld& world,
@@ -43,10 +53,10 @@ void check_descriptors(const Prepare& p, const PreflightWorld& world,
   if (needed <= available) return;
   problems.push_back(
       {"descriptors",
-       format_count(most_connections(p)) + " connections and " + std::to_string(p.threads) +
-           " workers need " + format_count(needed) + " file descriptors; this process may open " +
-           format_count(available) + " (the hard limit). Raise it with `ulimit -Hn " +
-           std::to_string(needed) +
+       format_count(most_connections(p)) + " connections and " +
+           std::to_string(first_parameters(p).threads) + " workers need " + format_count(needed) +
+           " file descriptors; this process may open " + format_count(available) +
+           " (the hard limit). Raise it with `ulimit -Hn " + std::to_string(needed) +
            "` before the agent starts, or LimitNOFILE= of its systemd unit, or use more agents",
        needed, available});
 }
@@ -123,18 +133,18 @@ Assignment assign(const PreflightRequest& request, const TargetUrl& url) {
   a.agent = request.agent;
   a.incarnation = request.incarnation;
   a.target = url.endpoint;
-  a.method_path = "/" + p.method;
-  a.metadata = p.metadata;
+  const Parameters& parameters = first_parameters(p);
+  a.method_path = "/" + parameters.call.method;
+  a.metadata = parameters.call.metadata;
   a.metadata.emplace_back("spate-run", p.run);
   a.metadata.emplace_back("spate-agent", request.agent);
   a.metadata.emplace_back("spate-incarnation", std::to_string(request.incarnation));
-  a.timeout = p.timeout;
+  a.timeout = parameters.call.timeout;
   a.interval = p.interval;
-  a.epochs = p.epochs;
-  a.phases = p.phases;
+  a.timeline = p.timeline;
   a.seed = p.seed;
   a.first_connection = p.first_connection;
-  a.workers = p.threads;
+  a.workers = parameters.threads;
   return a;
 }
 
@@ -158,7 +168,8 @@ void probe_in_order(Assignment& assignment, const std::vector<IpAddress>& addres
 }  // namespace
 
 std::uint64_t descriptors_needed(const Prepare& prepare) {
-  return most_connections(prepare) + prepare.threads * kDescriptorsPerWorker + kDescriptorsOfAgent;
+  return most_connections(prepare) + first_parameters(prepare).threads * kDescriptorsPerWorker +
+         kDescriptorsOfAgent;
 }
 
 PreflightResult check(const PreflightRequest& request, const PreflightRules& rules,
@@ -171,7 +182,7 @@ PreflightResult check(const PreflightRequest& request, const PreflightRules& rul
     problems.push_back({"plan", text});
     return result;
   }
-  const Result<TargetUrl> url = parse_target_url(p.target_url);
+  const Result<TargetUrl> url = parse_target_url(first_parameters(p).target_url);
   if (!url) {
     problems.push_back({"target", url.error().message});
     return result;
@@ -182,7 +193,8 @@ PreflightResult check(const PreflightRequest& request, const PreflightRules& rul
   const std::vector<IpAddress> addresses = allowed_addresses(url->endpoint, rules, world, problems);
 
   Assignment assignment = assign(request, *url);
-  const auto message = world.compile(p.method, p.descriptor_set, p.message_json);
+  const auto message = world.compile(first_parameters(p).call.method, p.descriptor_set,
+                                     first_parameters(p).call.message_json);
   if (message)
     assignment.message = *message;
   else

@@ -152,6 +152,14 @@ void Session::on(const HeartbeatReply& m) {
   }
 }
 
+void Session::on(const EpochPrepare& m) {
+  if (link_ != Link::up) return;
+  heard();
+  send(EpochReply{m.run, m.epoch, {{"plan", "this agent cannot change a live run yet", 0, 0}}});
+}
+
+void Session::on(const EpochCommit&) { heard(); }
+
 void Session::beat() {
   const auto e = clock_.estimate(now_);
   send(Heartbeat{now_, e ? e->offset : Duration::zero(), e ? e->bound : Duration(-1)});
@@ -197,13 +205,16 @@ void Session::on(Prepare& m) {
   run_ = Run{};
   run_.id = m.run;
   run_.agent = self_.name;
-  run_.threads = m.threads;
+  const Parameters first =
+      m.timeline.epochs.empty() ? Parameters{} : m.timeline.epochs.front().parameters;
+  run_.threads = first.threads;
   run_.drain = m.drain;
-  for (const PhasePart& p : m.phases) run_.length = std::max(run_.length, p.offset + p.length);
+  for (const Segment& s : m.timeline.segments)
+    run_.length = std::max(run_.length, s.offset + s.length);
   spool_ = Spool(spool_limits_);
   state_ = State::checking;
-  say(Say::Level::info, "run prepared run=" + m.run + " target=" + m.target_url +
-                            " workers=" + std::to_string(m.threads));
+  say(Say::Level::info, "run prepared run=" + m.run + " target=" + first.target_url +
+                            " workers=" + std::to_string(first.threads));
   actions_.push_back(RunPreflight{std::move(m), self_.name});
 }
 

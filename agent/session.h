@@ -59,9 +59,10 @@ struct WorkersDrained {};     // after the last IntervalClosed
 struct ShutdownRequested {};  // SIGTERM, SIGINT
 struct Tick {};               // not before wake_at()
 
-using Event = std::variant<StreamUp, StreamDown, Welcome, Rejected, HeartbeatReply, Prepare, Start,
-                           RecordAck, Stop, PreflightDone, WorkersOpening, FirstRequest,
-                           IntervalClosed, WorkersDrained, ShutdownRequested, Tick>;
+using Event =
+    std::variant<StreamUp, StreamDown, Welcome, Rejected, HeartbeatReply, Prepare, Start, RecordAck,
+                 Stop, EpochPrepare, EpochCommit, PreflightDone, WorkersOpening, FirstRequest,
+                 IntervalClosed, WorkersDrained, ShutdownRequested, Tick>;
 
 // --- actions
 
@@ -161,6 +162,8 @@ class Session {
   void on(const Start& m);
   void on(const RecordAck& m);
   void on(const Stop& m);
+  void on(const EpochPrepare& m);
+  void on(const EpochCommit& m);
   void on(const PreflightDone& e);
   void on(const WorkersOpening& e);
   void on(const FirstRequest& e);

@@ -22,10 +22,12 @@ namespace {
 // together must not keep answers waiting.
 constexpr int kTimersPerTurn = 128;
 
-std::vector<EpochPart> parts_of(const Assignment& assignment, std::uint32_t index) {
-  std::vector<EpochPart> parts = assignment.epochs;
-  for (EpochPart& part : parts)
-    part.connections = divide_equally(part.connections, assignment.workers).at(index);
+std::vector<EpochShare> parts_of(const Assignment& assignment, std::uint32_t index) {
+  std::vector<EpochShare> parts = assignment.timeline.epochs;
+  for (EpochShare& part : parts) {
+    std::uint64_t& connections = part.parameters.load.connections;
+    connections = divide_equally(connections, assignment.workers).at(index);
+  }
   return parts;
 }
 
@@ -55,7 +57,8 @@ WorkerLoop::WorkerLoop(std::uint32_t index, std::shared_ptr<const Assignment> as
       random_(seed_of(*assignment_, index)),
       message_is_constant_(assignment_->message->is_constant()),
       scratch_(std::make_unique<std::uint8_t[]>(kScratchBytes)) {
-  CHECK(!epochs_.empty() && !assignment_->phases.empty(), "an assignment without phases");
+  CHECK(!epochs_.empty() && !assignment_->timeline.segments.empty(),
+        "an assignment without phases");
 }
 
 WorkerLoop::~WorkerLoop() = default;
@@ -78,8 +81,8 @@ void WorkerLoop::shut_down() {
 void WorkerLoop::open() {
   if (state_ != State::created) return;
   state_ = State::opening;
-  const auto first = std::find_if(epochs_.begin(), epochs_.end(), [&](const EpochPart& part) {
-    return part.epoch == assignment_->phases.front().epoch;
+  const auto first = std::find_if(epochs_.begin(), epochs_.end(), [&](const EpochShare& part) {
+    return part.epoch == assignment_->timeline.segments.front().epoch;
   });
   CHECK(first != epochs_.end(), "the first phase names an epoch that is not there");
   epoch_ = static_cast<std::size_t>(first - epochs_.begin());
@@ -205,16 +208,16 @@ void WorkerLoop::shrink(std::uint64_t surplus, Instant now) {
 // ---- phases and intervals
 
 IntervalLabel WorkerLoop::label() const {
-  return {epochs_[epoch_].epoch, assignment_->phases[phase_].index,
+  return {epochs_[epoch_].epoch, assignment_->timeline.segments[segment_].phase,
           state_ == State::draining || state_ == State::done};
 }
 
 // Borders are counted from t0, never added up.
 void WorkerLoop::set_next_border(Instant from) {
   const Duration interval = assignment_->interval;
-  const PhasePart& phase = assignment_->phases[phase_];
+  const Segment& segment = assignment_->timeline.segments[segment_];
   interval_begin_ = from;
-  next_border_ = std::min(t0_ + phase.offset + phase.length, std::max(stop_at_, from));
+  next_border_ = std::min(t0_ + segment.offset + segment.length, std::max(stop_at_, from));
   if (interval.count() > 0)
     next_border_ = std::min(next_border_, t0_ + ((from - t0_) / interval + 1) * interval);
 }
@@ -230,12 +233,12 @@ void WorkerLoop::cross_borders(Instant now) {
         if (border >= phases_end_ || border >= stop_at_) {
           begin_drain(border);
         } else {
-          const PhasePart& phase = assignment_->phases[phase_];
-          const bool is_phase_end = border >= t0_ + phase.offset + phase.length;
+          const Segment& segment = assignment_->timeline.segments[segment_];
+          const bool is_segment_end = border >= t0_ + segment.offset + segment.length;
           const std::size_t before = epoch_;
-          enter_phase(is_phase_end ? phase_ + 1 : phase_, border);
+          enter_segment(is_segment_end ? segment_ + 1 : segment_, border);
           Record record = recorder_.close(border, label());
-          record.gauges.connections_requested = epochs_[before].connections;
+          record.gauges.connections_requested = epochs_[before].parameters.load.connections;
           set_next_border(border);
           if (callbacks_.interval) callbacks_.interval(index_, std::move(record));
         }
@@ -254,20 +257,20 @@ void WorkerLoop::cross_borders(Instant now) {
 
 void WorkerLoop::begin() {
   state_ = State::running;
-  const PhasePart& last = assignment_->phases.back();
+  const Segment& last = assignment_->timeline.segments.back();
   phases_end_ = t0_ + last.offset + last.length;
   recorder_.start(t0_, label());
   set_next_border(t0_);
   for (const auto& connection : connections_) connection->begin_calls(t0_);
 }
 
-void WorkerLoop::enter_phase(std::size_t phase, Instant border) {
-  if (phase == phase_) return;
-  phase_ = phase;
-  const std::uint32_t number = assignment_->phases[phase].epoch;
+void WorkerLoop::enter_segment(std::size_t segment, Instant border) {
+  if (segment == segment_) return;
+  segment_ = segment;
+  const std::uint32_t number = assignment_->timeline.segments[segment].epoch;
   if (number == epochs_[epoch_].epoch) return;
   const auto next = std::find_if(epochs_.begin(), epochs_.end(),
-                                 [&](const EpochPart& part) { return part.epoch == number; });
+                                 [&](const EpochShare& part) { return part.epoch == number; });
   CHECK(next != epochs_.end(), "a phase names an epoch that is not there");
   epoch_ = static_cast<std::size_t>(next - epochs_.begin());
   recorder_.set_connections_requested(load().connections);
@@ -325,7 +328,7 @@ void WorkerLoop::begin_drain(Instant at) {
   if (recorder_.in_flight() == 0) end_soon(at);
 }
 
-// Later, not here, for the same reason as in enter_phase().
+// Later, not here, for the same reason as in enter_segment().
 void WorkerLoop::end_soon(Instant at) {
   if (end_posted_) return;
   end_posted_ = true;

@@ -58,7 +58,7 @@ class WorkerLoop {
   }
 
   const Assignment& assignment() const { return *assignment_; }
-  const EpochPart& load() const { return epochs_[epoch_]; }
+  const Load& load() const { return epochs_[epoch_].parameters.load; }
   Recorder& recorder() { return recorder_; }
   GrpcProfile& profile() { return profile_; }
   Random& random() { return random_; }
@@ -102,7 +102,7 @@ class WorkerLoop {
 
   void begin();
   void cross_borders(Instant now);
-  void enter_phase(std::size_t phase, Instant border);
+  void enter_segment(std::size_t segment, Instant border);
   void begin_drain(Instant at);
   void end_soon(Instant at);
   void end(Instant at);
@@ -125,7 +125,7 @@ class WorkerLoop {
   const std::uint32_t index_;
   const std::shared_ptr<const Assignment> assignment_;
   const WorkerCallbacks callbacks_;
-  std::vector<EpochPart> epochs_;  // this worker's part of each
+  std::vector<EpochShare> epochs_;  // this worker's part of each
 
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
@@ -150,7 +150,7 @@ class WorkerLoop {
 
   State state_ = State::created;
   Instant t0_ = kNever;
-  std::size_t phase_ = 0;
+  std::size_t segment_ = 0;
   std::size_t epoch_ = 0;  // index into epochs_
   Instant next_border_ =
       kNever;  // of an interval or phase, or t0, or the end, or the drain's deadline

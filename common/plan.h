@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/parameters.h"
 
 namespace spate {
 
@@ -27,26 +28,6 @@ struct Target {
 
   bool is_local() const { return url == "local"; }
   bool operator==(const Target&) const = default;
-};
-
-struct Call {
-  std::string method;          // "package.Service/Method"
-  std::string message_json;    // one JSON object, with templates, compact
-  std::string proto;           // path of a .proto file that has the method; read by the client
-  std::string descriptor_set;  // path of a FileDescriptorSet that has it
-  Duration timeout = std::chrono::seconds(10);
-  std::vector<std::pair<std::string, std::string>> metadata;  // lower-case keys
-
-  bool operator==(const Call&) const = default;
-};
-
-// What may change from phase to phase; each change is a new epoch.
-struct Load {
-  std::uint64_t connections = 1;
-  std::uint64_t calls_per_loop = 0;  // 0: calls without pause
-  Duration pause{};                  // between two loops of one connection
-
-  bool operator==(const Load&) const = default;
 };
 
 struct Phase {
@@ -74,6 +55,35 @@ struct Threshold {
   bool operator==(const Threshold&) const = default;
 };
 
+// A rotation: parameter sets that take turns. In period k, agent i of n sets holds set (i + k) mod
+// n across agents, or every agent holds set k mod n across the run.
+struct Rotation {
+  enum class Across { run, agents };
+  struct Set {
+    std::string name;      // as written, or "set-1" …
+    ParameterPatch patch;  // over the plan's parameters; connections is the cluster's total
+    bool operator==(const Set&) const = default;
+  };
+  Duration every{};       // length of a period; of those by wall clock, too
+  std::vector<Set> sets;  // two or more
+  Across across = Across::run;
+  Duration guard{};          // after each change-over: not measured
+  std::string at;            // "HH:MM": change-overs at this wall time (and every `every` from it);
+                             // empty: by elapsed time
+  std::string zone = "UTC";  // of `at`
+  bool operator==(const Rotation&) const = default;
+};
+
+// What an agent does whose controller is away.
+enum class OnControllerLoss {
+  go_on,  // "continue": go on for `controller_loss_limit`, then ramp to zero and hold
+  drain,  // end its part of the run in good order when the short lease has ended
+  stop,   // cut it off when the short lease has ended
+};
+
+// Whether the share of a lost agent moves to the others once its lease has surely ended.
+enum class Redistribute { never, after_fence };
+
 struct Plan {
   std::string name;
   std::string description;
@@ -86,6 +96,10 @@ struct Plan {
   std::uint64_t seed = 0;                    // 0: drawn when the run starts, and stored
   std::vector<Phase> phases;                 // never empty
   std::vector<Threshold> thresholds;
+  std::optional<Rotation> rotation;
+  OnControllerLoss on_controller_loss = OnControllerLoss::go_on;
+  Duration controller_loss_limit = std::chrono::minutes(10);
+  Redistribute redistribute = Redistribute::never;
 
   Duration length() const;           // of all phases
   Duration measured_length() const;  // of the measured ones

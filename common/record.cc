@@ -76,6 +76,8 @@ std::vector<std::string> broken_laws(const Record& r) {
     broken.push_back("send lag has " + text_of(r.send_lag.count()) + " entries for " +
                      text_of(c.sent) + " sent requests");
   }
+  if (r.first() > r.key.seq)
+    broken.push_back("first seq " + text_of(r.first()) + " is after seq " + text_of(r.key.seq));
   if (r.length < Duration::zero()) broken.push_back("length " + ns(r.length) + " is negative");
   return broken;
 }
@@ -89,8 +91,8 @@ std::vector<std::string> broken_chain(const Record& previous, const Record& next
                      next.key.agent + "/" + text_of(next.key.incarnation));
     return broken;
   }
-  if (next.key.seq != plus(previous.key.seq, 1)) {
-    broken.push_back("seq " + text_of(next.key.seq) + " follows seq " + text_of(previous.key.seq));
+  if (next.first() != plus(previous.key.seq, 1)) {
+    broken.push_back("seq " + text_of(next.first()) + " follows seq " + text_of(previous.key.seq));
   }
   if (next.counters.in_flight_begin != previous.counters.in_flight_end) {
     broken.push_back("in flight at the begin of seq " + text_of(next.key.seq) + " is " +

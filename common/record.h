@@ -88,9 +88,13 @@ class ErrorTally {
 
 struct Record {
   RecordKey key;
+  // A record merged from several covers the seqs first_seq … key.seq; 0: key.seq alone.
+  std::uint64_t first_seq = 0;
   std::uint32_t epoch = 1;
   std::uint32_t phase = 0;  // index into the plan's phases
   bool drain = false;       // after the last phase: answers to requests sent before its end
+  bool guard = false;       // in a guard band after a change-over: not measured
+  bool recovered = false;   // left by a process that died in the middle of the interval
   Duration start{};         // since the run's common start
   Duration length{};
   Counters counters;
@@ -100,6 +104,7 @@ struct Record {
   ErrorTally errors;   // one entry per request or connect that failed
   Gauges gauges;
 
+  std::uint64_t first() const { return first_seq == 0 ? key.seq : first_seq; }
   std::uint64_t finished() const;  // sum of all outcomes
   std::uint64_t count(Outcome o) const { return series[index(o)].latency.count(); }
   bool operator==(const Record&) const = default;
@@ -113,7 +118,7 @@ struct Record {
 std::vector<std::string> broken_laws(const Record& r);
 
 // The chain: `next` must follow `previous` within one (run, agent, incarnation).
-//   seq contiguous, in_flight_begin = previous in_flight_end, start = previous start + length
+//   seqs contiguous, in_flight_begin = previous in_flight_end, start = previous start + length
 std::vector<std::string> broken_chain(const Record& previous, const Record& next);
 
 }  // namespace spate

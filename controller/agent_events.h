@@ -11,12 +11,20 @@
 
 #include "common/clock.h"
 #include "common/record.h"
+#include "common/timeline.h"
 
 namespace spate::controller {
 
 using StreamId = std::uint64_t;  // of one control stream; never reused
 
 // From an agent.
+
+struct AgentAccount {
+  std::string run;
+  std::uint64_t incarnation = 0;
+  std::uint64_t last_seq = 0;
+  std::string cause;  // why that incarnation ended; empty: it lives
+};
 
 struct AgentHello {
   std::uint32_t protocol = 0;
@@ -26,8 +34,15 @@ struct AgentHello {
   std::uint32_t cpus = 0;
   std::uint64_t max_descriptors = 0;
   std::string host;
-  std::string running;  // run id, if a run is still live on this agent
-  std::string peer;     // address the stream came from, without the port; set by the service
+  std::string running;                  // run id, if a run is still live on this agent
+  std::string agent_id;                 // of its state folder; the name is only a label
+  std::uint64_t nonce = 0;              // of the process
+  std::string cluster;                  // the store that `term` belongs to; empty: none seen yet
+  std::uint64_t term = 0;               // highest seen
+  std::uint32_t epoch = 0;              // in effect in `running`
+  std::int64_t run_start_agent_ns = 0;  // T of `running`, its own clock; 0: not started
+  std::vector<AgentAccount> accounts;   // records that are not all acknowledged
+  std::string peer;  // address the stream came from, without the port; set by the service
 };
 
 struct AgentHeartbeat {
@@ -73,19 +88,33 @@ struct AgentFinished {
   std::string reason;
 };
 
+struct AgentEpochReply {
+  std::string run;
+  std::uint32_t epoch = 0;
+  std::vector<AgentProblem> problems;  // empty: prepared
+};
+
+struct AgentEpochApplied {
+  std::string run;
+  std::uint32_t epoch = 0;
+  Duration at{};  // since T, when its workers changed over
+};
+
 // A message that cannot be right: the stream is closed with this reason.
 struct AgentNonsense {
   std::string reason;
 };
 
-using AgentMessage = std::variant<AgentHello, AgentHeartbeat, AgentPrepareReply, AgentArmed,
-                                  AgentStarted, AgentRecord, AgentFinished, AgentNonsense>;
+using AgentMessage =
+    std::variant<AgentHello, AgentHeartbeat, AgentPrepareReply, AgentArmed, AgentStarted,
+                 AgentRecord, AgentFinished, AgentEpochReply, AgentEpochApplied, AgentNonsense>;
 
 // To an agent.
 
 struct SendWelcome {
   std::string name;
   Duration heartbeat{};
+  std::string cluster = {};
 };
 
 struct SendRejected {
@@ -95,39 +124,33 @@ struct SendRejected {
 struct SendHeartbeatReply {
   std::int64_t t1_agent_ns = 0;
   std::int64_t t2_controller_ns = 0;  // t3 is stamped when the message is written
-};
-
-struct EpochShare {
-  std::uint32_t epoch = 1;
-  std::uint64_t connections = 0;
-  std::uint64_t calls_per_loop = 0;
-  Duration pause{};
-};
-
-struct PreparePhase {
-  std::uint32_t index = 0;
-  std::string name;
-  bool measured = true;
-  Duration offset{};
-  Duration length{};
-  std::uint32_t epoch = 1;
+  // The right to generate load for `leased_run` for `lease` from t1 on; empty: none.
+  std::string leased_run = {};
+  Duration lease{};
 };
 
 struct SendPrepare {
   std::string run;
-  std::string target_url;
-  std::string method;
-  std::string message_json;
+  ShareTimeline timeline;
   std::string descriptor_set;
-  Duration timeout{};
-  std::vector<std::pair<std::string, std::string>> metadata;
-  std::uint32_t threads = 1;
   Duration interval{};
-  std::vector<EpochShare> epochs;
-  std::vector<PreparePhase> phases;
   std::uint64_t seed = 0;
   std::uint64_t first_connection = 0;
   Duration drain{};
+  OnControllerLoss on_controller_loss = OnControllerLoss::go_on;
+  Duration lease{};
+};
+
+struct SendEpochPrepare {
+  std::string run;
+  std::uint32_t epoch = 0;  // the first one it makes
+  Duration from{};          // since T
+  ShareTimeline timeline;
+};
+
+struct SendEpochCommit {
+  std::string run;
+  std::uint32_t epoch = 0;
 };
 
 struct SendStart {
@@ -147,7 +170,8 @@ struct SendStop {
   std::string reason;
 };
 
-using ControllerMessage = std::variant<SendWelcome, SendRejected, SendHeartbeatReply, SendPrepare,
-                                       SendStart, SendRecordAck, SendStop>;
+using ControllerMessage =
+    std::variant<SendWelcome, SendRejected, SendHeartbeatReply, SendPrepare, SendStart,
+                 SendRecordAck, SendStop, SendEpochPrepare, SendEpochCommit>;
 
 }  // namespace spate::controller

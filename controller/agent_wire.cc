@@ -1,6 +1,7 @@
 #include "controller/agent_wire.h"
 
 #include "proto/agent.pb.h"
+#include "proto/timeline_wire.h"
 #include "proto/wire.h"
 
 namespace spate::controller {
@@ -19,14 +20,22 @@ AgentHello hello_from(const agent::v1::Hello& m) {
   hello.max_descriptors = m.max_descriptors();
   hello.host = m.host();
   hello.running = m.running();
+  hello.agent_id = m.agent_id();
+  hello.nonce = m.nonce();
+  hello.cluster = m.cluster();
+  hello.term = m.term();
+  hello.epoch = m.epoch();
+  hello.run_start_agent_ns = m.run_start_agent_ns();
+  for (const auto& a : m.accounts())
+    hello.accounts.push_back({a.run(), a.incarnation(), a.last_seq(), a.cause()});
   return hello;
 }
 
-AgentPrepareReply prepare_reply_from(const agent::v1::PrepareReply& m) {
-  AgentPrepareReply reply{m.run(), {}};
-  for (const auto& p : m.problems())
-    reply.problems.push_back({p.what(), p.text(), p.needed(), p.available()});
-  return reply;
+std::vector<AgentProblem> problems_from(
+    const google::protobuf::RepeatedPtrField<agent::v1::Problem>& from) {
+  std::vector<AgentProblem> problems;
+  for (const auto& p : from) problems.push_back({p.what(), p.text(), p.needed(), p.available()});
+  return problems;
 }
 
 AgentArmed armed_from(const agent::v1::Armed& m) {
@@ -48,40 +57,28 @@ AgentMessage record_from(const record::v1::Record& m) {
   return AgentRecord{std::move(*record), m.SerializeAsString()};
 }
 
+agent::v1::OnControllerLoss to_wire(OnControllerLoss policy) {
+  switch (policy) {
+    case OnControllerLoss::go_on:
+      return agent::v1::ON_CONTROLLER_LOSS_CONTINUE;
+    case OnControllerLoss::drain:
+      return agent::v1::ON_CONTROLLER_LOSS_DRAIN;
+    case OnControllerLoss::stop:
+      return agent::v1::ON_CONTROLLER_LOSS_STOP;
+  }
+  return agent::v1::ON_CONTROLLER_LOSS_STOP;
+}
+
 void fill(agent::v1::Prepare& out, const SendPrepare& m) {
   out.set_run(m.run);
-  out.set_target_url(m.target_url);
-  auto& call = *out.mutable_call();
-  call.set_method(m.method);
-  call.set_message_json(m.message_json);
-  call.set_descriptor_set(m.descriptor_set);
-  call.set_timeout_ns(m.timeout.count());
-  for (const auto& [key, value] : m.metadata) {
-    auto& metadata = *call.add_metadata();
-    metadata.set_key(key);
-    metadata.set_value(value);
-  }
-  out.set_threads(m.threads);
+  wire::encode(m.timeline, *out.mutable_timeline());
+  out.set_descriptor_set(m.descriptor_set);
   out.set_interval_ns(m.interval.count());
-  for (const EpochShare& e : m.epochs) {
-    auto& epoch = *out.add_epochs();
-    epoch.set_epoch(e.epoch);
-    epoch.set_connections(e.connections);
-    epoch.set_calls_per_loop(e.calls_per_loop);
-    epoch.set_pause_ns(e.pause.count());
-  }
-  for (const PreparePhase& p : m.phases) {
-    auto& phase = *out.add_phases();
-    phase.set_index(p.index);
-    phase.set_name(p.name);
-    phase.set_measured(p.measured);
-    phase.set_offset_ns(p.offset.count());
-    phase.set_length_ns(p.length.count());
-    phase.set_epoch(p.epoch);
-  }
   out.set_seed(m.seed);
   out.set_first_connection(m.first_connection);
   out.set_drain_ns(m.drain.count());
+  out.set_on_controller_loss(to_wire(m.on_controller_loss));
+  out.set_lease_ns(m.lease.count());
 }
 
 struct ToWire {
@@ -92,6 +89,7 @@ struct ToWire {
     out.mutable_welcome()->set_name(m.name);
     out.mutable_welcome()->set_heartbeat_ms(
         static_cast<std::uint32_t>(m.heartbeat / std::chrono::milliseconds(1)));
+    out.mutable_welcome()->set_cluster(m.cluster);
   }
   void operator()(const SendRejected& m) { out.mutable_rejected()->set_reason(m.reason); }
   void operator()(const SendHeartbeatReply& m) {
@@ -99,6 +97,9 @@ struct ToWire {
     reply.set_t1_agent_ns(m.t1_agent_ns);
     reply.set_t2_controller_ns(m.t2_controller_ns);
     reply.set_t3_controller_ns(now_ns);
+    if (m.leased_run.empty()) return;
+    reply.mutable_lease()->set_run(m.leased_run);
+    reply.mutable_lease()->set_length_ns(m.lease.count());
   }
   void operator()(const SendPrepare& m) { fill(*out.mutable_prepare(), m); }
   void operator()(const SendStart& m) {
@@ -115,6 +116,17 @@ struct ToWire {
     out.mutable_stop()->set_drain_ns(m.drain.count());
     out.mutable_stop()->set_reason(m.reason);
   }
+  void operator()(const SendEpochPrepare& m) {
+    auto& prepare = *out.mutable_epoch_prepare();
+    prepare.set_run(m.run);
+    prepare.set_epoch(m.epoch);
+    prepare.set_from_offset_ns(m.from.count());
+    wire::encode(m.timeline, *prepare.mutable_timeline());
+  }
+  void operator()(const SendEpochCommit& m) {
+    out.mutable_epoch_commit()->set_run(m.run);
+    out.mutable_epoch_commit()->set_epoch(m.epoch);
+  }
 };
 
 }  // namespace
@@ -127,7 +139,8 @@ AgentMessage from_wire(const WireIn& message) {
       return AgentHeartbeat{message.heartbeat().t1_agent_ns(), message.heartbeat().offset_ns(),
                             message.heartbeat().offset_bound_ns(), 0};
     case WireIn::kPrepareReply:
-      return prepare_reply_from(message.prepare_reply());
+      return AgentPrepareReply{message.prepare_reply().run(),
+                               problems_from(message.prepare_reply().problems())};
     case WireIn::kArmed:
       return armed_from(message.armed());
     case WireIn::kStarted:
@@ -138,6 +151,14 @@ AgentMessage from_wire(const WireIn& message) {
     case WireIn::kFinished:
       return AgentFinished{message.finished().run(), message.finished().last_seq(),
                            message.finished().reason()};
+    case WireIn::kEpochReply: {
+      AgentEpochReply reply{message.epoch_reply().run(), message.epoch_reply().epoch(), {}};
+      reply.problems = problems_from(message.epoch_reply().problems());
+      return reply;
+    }
+    case WireIn::kEpochApplied:
+      return AgentEpochApplied{message.epoch_applied().run(), message.epoch_applied().epoch(),
+                               Duration(message.epoch_applied().at_offset_ns())};
     case WireIn::BODY_NOT_SET:
       break;
   }

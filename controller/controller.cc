@@ -240,6 +240,8 @@ class Controller::Impl {
     }
     control_.close(stream, m.reason);
   }
+  void said(StreamId, const std::string&, std::uint64_t, const AgentEpochReply&) {}
+  void said(StreamId, const std::string&, std::uint64_t, const AgentEpochApplied&) {}
   void said(StreamId, const std::string&, std::uint64_t, const AgentHello&) {}
 
   void lose(const std::string& agent, std::uint64_t incarnation, const std::string& cause) {

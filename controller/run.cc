@@ -106,13 +106,19 @@ void Run::on(const run_input::Agents& input, Instant now) {
 }
 
 void Run::prepare(const std::vector<run_input::Agents::One>& chosen, Instant now) {
-  const std::vector<SendPrepare> parts = divide_run(info_.id, info_.plan, descriptor_set_);
+  const Result<Timeline> timeline = planned_timeline(info_.plan, info_.submitted_wall_ms);
+  if (!timeline) {
+    refuse({timeline.error().message}, 2);
+    return;
+  }
+  const std::vector<SendPrepare> parts =
+      divide_run(info_.id, info_.plan, *timeline, descriptor_set_);
   members_.resize(chosen.size());
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     RunAgent agent;
     agent.name = chosen[i].name;
     agent.incarnation = chosen[i].incarnation;
-    agent.connections_requested = parts[i].epochs.front().connections;
+    agent.connections_requested = parts[i].timeline.epochs.front().parameters.load.connections;
     info_.agents.push_back(agent);
   }
   set_stage(RunStage::preparing, now + kPrepareDeadline);
@@ -120,7 +126,7 @@ void Run::prepare(const std::vector<run_input::Agents::One>& chosen, Instant now
       "run prepared agents=" + std::to_string(chosen.size()) +
           " connections=" + std::to_string(info_.plan.max_connections()) +
           " per_agent=" + std::to_string(info_.plan.max_connections() / chosen.size()) +
-          " epochs=" + std::to_string(parts.front().epochs.size()));
+          " epochs=" + std::to_string(timeline->epochs.size()));
   for (std::size_t i = 0; i < parts.size(); ++i) send(i, parts[i]);
 }
 

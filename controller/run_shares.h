@@ -5,15 +5,14 @@
 #include <vector>
 
 #include "common/plan.h"
+#include "common/timeline.h"
 #include "controller/agent_events.h"
 
 namespace spate::controller {
 
-// One Prepare per agent, in the order of the agents; over all of them the connections of every
-// epoch add up to exactly the plan's. Equal parts by largest remainder, so parts differ by at most
-// one, and the part of a larger total is never smaller: hence first_connection, from the largest
-// epoch, leaves no number twice.
+// One Prepare per agent, in the order of the agents. first_connection counts every agent's largest
+// epoch, so that no number is there twice.
 std::vector<SendPrepare> divide_run(const std::string& run, const Plan& plan,
-                                    const std::string& descriptor_set);
+                                    const Timeline& timeline, const std::string& descriptor_set);
 
 }  // namespace spate::controller

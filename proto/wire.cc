@@ -109,6 +109,9 @@ pb::Record encode(const Record& record) {
   m.set_epoch(record.epoch);
   m.set_phase(record.phase);
   m.set_drain(record.drain);
+  m.set_first_seq(record.first_seq);
+  m.set_guard(record.guard);
+  m.set_recovered(record.recovered);
   m.set_start_ns(record.start.count());
   m.set_length_ns(record.length.count());
   pb::Counters& counters = *m.mutable_counters();
@@ -142,6 +145,7 @@ Result<Record> decode(const pb::Record& m) {
   if (!is_name(m.run()) || !is_name(m.agent()))
     return bad("run or agent is missing or not printable");
   if (m.seq() == 0) return bad("seq is 0");
+  if (m.first_seq() > m.seq()) return bad("first seq is after seq");
   if (!m.has_counters() || !m.has_gauges()) return bad("counters or gauges are missing");
   const auto is_time = [](std::int64_t ns) { return ns >= -kMaxTimeNs && ns <= kMaxTimeNs; };
   if (!is_time(m.start_ns()) || !is_time(m.length_ns())) return bad("start or length out of range");
@@ -149,6 +153,9 @@ Result<Record> decode(const pb::Record& m) {
   r.epoch = m.epoch();
   r.phase = m.phase();
   r.drain = m.drain();
+  r.first_seq = m.first_seq();
+  r.guard = m.guard();
+  r.recovered = m.recovered();
   r.start = Duration(m.start_ns());
   r.length = Duration(m.length_ns());
   for_each_counter([&](auto field, auto get, auto) { r.counters.*field = (m.counters().*get)(); });

@@ -28,14 +28,18 @@ struct World {
   World() {
     Prepare& p = request.prepare;
     p.run = "run-1";
-    p.target_url = "grpc://target:7000";
-    p.method = "a.B/C";
-    p.metadata = {{"x-mine", "1"}};
-    p.threads = 4;
+    Parameters first;
+    first.target_url = "grpc://target:7000";
+    first.call.method = "a.B/C";
+    first.call.metadata = {{"x-mine", "1"}};
+    first.call.timeout = 10s;
+    first.threads = 4;
+    first.load.connections = 100;
+    Parameters second = first;
+    second.load.connections = 300;
+    p.timeline.epochs = {{1, first}, {2, second}};
+    p.timeline.segments = {{0s, 5s, 0, 1, false}, {5s, 5s, 1, 2, false}};
     p.interval = 1s;
-    p.timeout = 10s;
-    p.epochs = {{1, 100, 0, {}}, {2, 300, 0, {}}};
-    p.phases = {{0, 0s, 5s, 1}, {1, 5s, 5s, 2}};
     request.agent = "pc-1";
     request.incarnation = 77;
   }
@@ -192,16 +196,20 @@ TEST(Preflight, ListsEverythingAtOnce) {
   w.ports = {1, 2};
   w.addresses = std::vector<IpAddress>{ip("10.0.0.100")};
   w.compile_error = Error{ErrorCode::invalid, "no"};
-  w.request.prepare.target_url = "grpcs://target:7000";
+  w.request.prepare.timeline.epochs[0].parameters.target_url = "grpcs://target:7000";
   EXPECT_EQ(w.check().problems.size(), 5U);
 }
 
 TEST(Preflight, RefusesAShareThatMakesNoSense) {
   const std::vector<std::function<void(Prepare&)>> mistakes = {
-      [](Prepare& p) { p.threads = 0; },         [](Prepare& p) { p.interval = 0s; },
-      [](Prepare& p) { p.timeout = -1s; },       [](Prepare& p) { p.epochs.clear(); },
-      [](Prepare& p) { p.phases.clear(); },      [](Prepare& p) { p.phases[1].offset = 6s; },
-      [](Prepare& p) { p.phases[1].epoch = 9; }, [](Prepare& p) { p.drain = -1s; }};
+      [](Prepare& p) { p.timeline.epochs[0].parameters.threads = 0; },
+      [](Prepare& p) { p.interval = 0s; },
+      [](Prepare& p) { p.timeline.epochs[1].parameters.call.timeout = -1s; },
+      [](Prepare& p) { p.timeline.epochs.clear(); },
+      [](Prepare& p) { p.timeline.segments.clear(); },
+      [](Prepare& p) { p.timeline.segments[1].offset = 6s; },
+      [](Prepare& p) { p.timeline.segments[1].epoch = 9; },
+      [](Prepare& p) { p.drain = -1s; }};
   for (const auto& make : mistakes) {
     World w;
     make(w.request.prepare);

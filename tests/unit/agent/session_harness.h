@@ -78,13 +78,14 @@ class SessionHarness {
   Prepare plan(const std::string& run = "run-1") const {
     Prepare p;
     p.run = run;
-    p.target_url = "grpc://127.0.0.1:7000";
-    p.method = "a.B/C";
-    p.threads = 2;
+    Parameters parameters;
+    parameters.target_url = "grpc://127.0.0.1:7000";
+    parameters.call.method = "a.B/C";
+    parameters.threads = 2;
+    parameters.load.connections = 10;
     p.interval = 1s;
-    p.timeout = 10s;
-    p.epochs = {{1, 10, 0, Duration{}}};
-    p.phases = {{0, 0s, 10s, 1}};
+    p.timeline.epochs = {{1, parameters}};
+    p.timeline.segments = {{0s, 10s, 0, 1, false}};
     p.drain = 5s;
     return p;
   }

@@ -450,7 +450,7 @@ TEST(Session, TellsLaterHowARunEndedWhileTheStreamWasDown) {
 TEST(Session, StopsLoadWhenNobodyIsInCharge) {
   SessionHarness h;
   Prepare p = h.plan();
-  p.phases = {{0, 0s, 1h, 1}};
+  p.timeline.segments = {{0s, 1h, 0, 1, false}};
   h.connect();
   h.feed(p);
   h.feed(PreflightDone{"run-1", {}});

@@ -18,6 +18,13 @@ using testing::IsEmpty;
 
 class WorkerTest : public testing::Test {
  protected:
+  static EpochShare epoch(std::uint32_t number, std::uint64_t connections) {
+    EpochShare share;
+    share.epoch = number;
+    share.parameters.load.connections = connections;
+    return share;
+  }
+
   std::shared_ptr<Assignment> assignment(std::uint16_t port, std::uint64_t connections) {
     auto a = std::make_shared<Assignment>();
     a->run = "r";
@@ -29,8 +36,8 @@ class WorkerTest : public testing::Test {
                                            R"({"call":{"add":["{{random 0 9}}",1]}})");
     a->timeout = 10s;
     a->interval = 50ms;
-    a->epochs = {{.epoch = 1, .connections = connections, .calls_per_loop = 0, .pause = {}}};
-    a->phases = {{.index = 0, .offset = {}, .length = 200ms, .epoch = 1}};
+    a->timeline.epochs = {epoch(1, connections)};
+    a->timeline.segments = {{.offset = {}, .length = 200ms, .phase = 0, .epoch = 1}};
     return a;
   }
 
@@ -135,8 +142,8 @@ TEST_F(WorkerTest, HoldsWithoutConnections) {
 TEST_F(WorkerTest, PausesAfterEveryLoop) {
   FloodServer server;
   auto a = assignment(server.port(), 2);
-  a->epochs[0].calls_per_loop = 3;
-  a->epochs[0].pause = 80ms;  // loops begin at 0, 80 and 160 ms
+  a->timeline.epochs[0].parameters.load.calls_per_loop = 3;
+  a->timeline.epochs[0].parameters.load.pause = 80ms;  // loops begin at 0, 80 and 160 ms
   run(a);
   EXPECT_EQ(total(Outcome::ok), server.calls());
   EXPECT_LE(server.calls(), 18U);
@@ -147,7 +154,7 @@ TEST_F(WorkerTest, PausesAfterEveryLoop) {
 TEST_F(WorkerTest, ReconnectsAfterALoss) {
   FloodServer server({.close_after = 5});
   auto a = assignment(server.port(), 2);
-  a->phases[0].length = 400ms;
+  a->timeline.segments[0].length = 400ms;
   run(a);
   EXPECT_GT(server.accepted(), 2U);
   EXPECT_EQ(total(&Counters::sent), server.calls());
@@ -200,7 +207,7 @@ TEST_F(WorkerTest, CancelsWhatTheDrainCutsOff) {
 TEST_F(WorkerTest, StopsAtTheGivenInstant) {
   FloodServer server;
   auto a = assignment(server.port(), 3);
-  a->phases[0].length = 1h;
+  a->timeline.segments[0].length = 1h;
   Worker worker(0, a, callbacks());
   worker.open();
   t0 = BootClock::now() + 10ms;
@@ -227,9 +234,10 @@ TEST_F(WorkerTest, StopsBeforeItsStart) {
 TEST_F(WorkerTest, GrowsAndShrinksWithTheEpochs) {
   FloodServer server;
   auto a = assignment(server.port(), 2);
-  a->epochs.push_back({.epoch = 2, .connections = 6, .calls_per_loop = 0, .pause = {}});
-  a->epochs.push_back({.epoch = 3, .connections = 1, .calls_per_loop = 0, .pause = {}});
-  a->phases = {{0, 0ms, 120ms, 1}, {1, 120ms, 120ms, 2}, {2, 240ms, 120ms, 3}};
+  a->timeline.epochs.push_back(epoch(2, 6));
+  a->timeline.epochs.push_back(epoch(3, 1));
+  a->timeline.segments = {
+      {0ms, 120ms, 0, 1, false}, {120ms, 120ms, 1, 2, false}, {240ms, 120ms, 2, 3, false}};
   run(a);
   EXPECT_EQ(total(&Counters::connections_opened), 6U);
   EXPECT_EQ(total(&Counters::connections_closed), 5U);
@@ -271,7 +279,7 @@ TEST_F(WorkerTest, CountsAPeerThatBreaksTheProtocol) {
 TEST_F(WorkerTest, EndsInTheMiddleWhenDestroyed) {
   FloodServer server;
   auto a = assignment(server.port(), 4);
-  a->phases[0].length = 1h;
+  a->timeline.segments[0].length = 1h;
   Worker worker(0, a, callbacks());
   worker.open();
   worker.start_at(BootClock::now());

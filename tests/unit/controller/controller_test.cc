@@ -96,7 +96,7 @@ class ScriptedAgent {
     }
   }
   void prepare(const agent::v1::Prepare& p) {
-    connections_ = p.epochs(0).connections();
+    connections_ = p.timeline().epochs(0).connections();
     agent::v1::AgentMessage reply;
     reply.mutable_prepare_reply()->set_run(p.run());
     if (!script_.problem.empty()) {

@@ -420,24 +420,26 @@ TEST(RunShares, AddUpExactlyInEveryEpoch) {
   plan.agents = 7;
   plan.phases = {test::phase("a", seconds(1), true, 13), test::phase("b", seconds(1), true, 3901),
                  test::phase("c", seconds(1), true, 3)};
-  const auto parts = divide_run("run", plan, "types");
+  const auto parts = divide_run("run", plan, *planned_timeline(plan, 0), "types");
   ASSERT_EQ(parts.size(), 7U);
   const std::uint64_t totals[] = {13, 3901, 3};
   for (std::size_t e = 0; e < 3; ++e) {
     std::uint64_t sum = 0;
-    for (const auto& part : parts) sum += part.epochs.at(e).connections;
+    for (const auto& part : parts) sum += part.timeline.epochs.at(e).parameters.load.connections;
     EXPECT_EQ(sum, totals[e]);
   }
   std::uint64_t next = 0;
   for (const auto& part : parts) {
     EXPECT_EQ(part.first_connection, next);
-    for (const auto& epoch : part.epochs) EXPECT_LE(epoch.connections, part.epochs[1].connections);
-    next += part.epochs[1].connections;
+    const auto& epochs = part.timeline.epochs;
+    const std::uint64_t largest = epochs[1].parameters.load.connections;
+    for (const auto& epoch : epochs) EXPECT_LE(epoch.parameters.load.connections, largest);
+    next += largest;
   }
   EXPECT_EQ(next, 3901U);
   EXPECT_EQ(parts[0].descriptor_set, "types");
-  EXPECT_EQ(parts[0].phases[2].offset, seconds(2));
-  EXPECT_EQ(parts[0].phases[2].epoch, 3U);
+  EXPECT_EQ(parts[0].timeline.segments[2].offset, seconds(2));
+  EXPECT_EQ(parts[0].timeline.segments[2].epoch, 3U);
 }
 
 TEST(RunId, HoldsThePlanAndTheTime) {
