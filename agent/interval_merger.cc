@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "agent/record_sum.h"
 #include "common/check.h"
+#include "common/record_sum.h"
 
 namespace spate::agent {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "agent/record_sum.h"
 #include "common/check.h"
+#include "common/record_sum.h"
 
 namespace spate::agent {
 
@@ -18,22 +18,7 @@ Histogram decoded(const std::string& bytes) {
   return *std::move(h);
 }
 
-bool mergeable(const Record& a, const Record& b) {
-  return a.phase == b.phase && a.epoch == b.epoch && a.drain == b.drain;
-}
-
 }  // namespace
-
-Record merge_in_time(const Record& earlier, const Record& later) {
-  Record r = earlier;
-  r.length = later.start + later.length - earlier.start;
-  add_flows(r, later);
-  r.counters.in_flight_end = later.counters.in_flight_end;
-  r.gauges = later.gauges;
-  r.gauges.cpu_ns += earlier.gauges.cpu_ns;
-  r.gauges.rss_bytes = std::max(earlier.gauges.rss_bytes, later.gauges.rss_bytes);
-  return r;
-}
 
 Spool::Entry Spool::pack(Record record, std::uint64_t intervals) {
   Entry e;
@@ -105,7 +90,7 @@ bool Spool::coarsen() {
   std::size_t best = entries_.size();
   std::uint64_t best_intervals = 0;
   for (std::size_t i = first; i + 1 < entries_.size(); ++i) {
-    if (!mergeable(entries_[i].head, entries_[i + 1].head)) continue;
+    if (!mergeable_in_time(entries_[i].head, entries_[i + 1].head)) continue;
     const std::uint64_t intervals = entries_[i].intervals + entries_[i + 1].intervals;
     if (best == entries_.size() || intervals < best_intervals) {
       best = i;

@@ -25,10 +25,6 @@
 
 namespace spate::agent {
 
-// `later` follows `earlier` directly, in the same run, phase and epoch; the result covers both.
-// Gauges are the later's, CPU time adds up, memory is the larger. The key is the earlier's.
-Record merge_in_time(const Record& earlier, const Record& later);
-
 class Spool {
  public:
   struct Limits {
