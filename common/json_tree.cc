@@ -188,6 +188,24 @@ JsonNode& JsonNode::add(std::string key) {
   return children.emplace_back();
 }
 
+JsonNode JsonNode::object() {
+  JsonNode node;
+  node.kind = Kind::object;
+  return node;
+}
+
+JsonNode JsonNode::list() {
+  JsonNode node;
+  node.kind = Kind::array;
+  return node;
+}
+
+JsonNode JsonNode::of(Scalar value) {
+  JsonNode node;
+  node.scalar = std::move(value);
+  return node;
+}
+
 const char* JsonNode::kind_name() const {
   if (is_object()) return "an object";
   if (is_array()) return "a list";

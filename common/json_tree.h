@@ -33,6 +33,9 @@ struct JsonNode {
   const JsonNode* find(std::string_view key) const;
   JsonNode* find(std::string_view key);
   JsonNode& add(std::string key);
+  static JsonNode object();
+  static JsonNode list();
+  static JsonNode of(Scalar value);  // say std::uint64_t and std::string by name
   // "a number", "an object" …
   const char* kind_name() const;
 };

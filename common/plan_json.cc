@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "common/json_tree.h"
+#include "common/patch_json.h"
+#include "common/plan_keys.h"
 #include "common/plan_reader.h"
 #include "common/threshold.h"
 #include "common/units.h"
@@ -85,68 +87,25 @@ std::string apply_override(JsonNode& root, const std::string& text, const std::s
   return "";
 }
 
-JsonNode text_node(std::string text) {
-  JsonNode node;
-  node.scalar = std::move(text);
-  return node;
-}
-JsonNode number_node(std::uint64_t value) {
-  JsonNode node;
-  node.scalar = value;
-  return node;
-}
-JsonNode object_node() {
-  JsonNode node;
-  node.kind = JsonNode::Kind::object;
-  return node;
-}
-JsonNode list_node() {
-  JsonNode node;
-  node.kind = JsonNode::Kind::array;
-  return node;
-}
-
-JsonNode call_node(const Call& call) {
-  JsonNode node = object_node();
-  node.add("method") = text_node(call.method);
-  JsonNode message;
-  JsonError ignored;
-  if (!parse_json_tree(call.message_json, message, ignored)) message = object_node();
-  node.add("message") = std::move(message);
-  if (!call.proto.empty()) node.add("proto") = text_node(call.proto);
-  if (!call.descriptor_set.empty()) node.add("descriptor_set") = text_node(call.descriptor_set);
-  node.add("timeout") = text_node(format_duration(call.timeout));
-  JsonNode metadata = object_node();
-  for (const auto& [key, value] : call.metadata) metadata.add(key) = text_node(value);
-  node.add("metadata") = std::move(metadata);
-  return node;
-}
-
 JsonNode phase_node(const Phase& phase) {
-  JsonNode load = object_node();
-  load.add("connections") = number_node(phase.load.connections);
-  load.add("calls_per_loop") = number_node(phase.load.calls_per_loop);
-  load.add("pause") = text_node(format_duration(phase.load.pause));
-  JsonNode measured;
-  measured.scalar = phase.measured;
-  JsonNode node = object_node();
-  node.add("name") = text_node(phase.name);
-  node.add("for") = text_node(format_duration(phase.length));
-  node.add("measured") = std::move(measured);
-  node.add("load") = std::move(load);
+  JsonNode node = JsonNode::object();
+  node.add("name") = JsonNode::of(phase.name);
+  node.add("for") = JsonNode::of(format_duration(phase.length));
+  node.add("measured") = JsonNode::of(phase.measured);
+  node.add("load") = load_node(phase.load);
   return node;
 }
 
 JsonNode thresholds_node(const std::vector<Threshold>& thresholds) {
-  JsonNode node = object_node();
+  JsonNode node = JsonNode::object();
   for (const Threshold& t : thresholds) {
     const std::string metric(name(t.metric));
     JsonNode* list = node.find(metric);
     if (list == nullptr) {
       list = &node.add(metric);
-      *list = list_node();
+      *list = JsonNode::list();
     }
-    list->children.push_back(text_node(t.text.substr(metric.size() + 1)));
+    list->children.push_back(JsonNode::of(t.text.substr(metric.size() + 1)));
   }
   return node;
 }
@@ -154,7 +113,7 @@ JsonNode thresholds_node(const std::vector<Threshold>& thresholds) {
 }  // namespace
 
 std::string PlanProblem::to_string(std::string_view file) const {
-  if (path.rfind("--", 0) == 0) return path + ": " + text;
+  if (path.rfind("--", 0) == 0 || file.empty()) return path + ": " + text;
   std::string out(file);
   if (line > 0) out += ":" + std::to_string(line);
   return out + ": " + (path.empty() ? "" : path + ": ") + text;
@@ -187,25 +146,25 @@ PlanOrProblems parse_plan(std::string_view text, const std::vector<std::string>&
 }
 
 std::string to_json(const Plan& plan) {
-  JsonNode target = object_node();
-  target.add("url") = text_node(plan.target.url);
+  JsonNode target = JsonNode::object();
+  target.add("url") = JsonNode::of(plan.target.url);
   if (!plan.target.probe.empty() && !plan.target.is_local())
-    target.add("probe") = text_node(plan.target.probe);
-  JsonNode agents = object_node();
-  agents.add("count") = number_node(plan.agents);
-  agents.add("threads") = number_node(plan.threads);
-  JsonNode phases = list_node();
+    target.add("probe") = JsonNode::of(plan.target.probe);
+  JsonNode agents = JsonNode::object();
+  agents.add("count") = JsonNode::of(std::uint64_t{plan.agents});
+  agents.add("threads") = JsonNode::of(std::uint64_t{plan.threads});
+  JsonNode phases = JsonNode::list();
   for (const Phase& phase : plan.phases) phases.children.push_back(phase_node(phase));
 
-  JsonNode root = object_node();
-  root.add("name") = text_node(plan.name);
-  if (!plan.description.empty()) root.add("description") = text_node(plan.description);
+  JsonNode root = JsonNode::object();
+  root.add("name") = JsonNode::of(plan.name);
+  if (!plan.description.empty()) root.add("description") = JsonNode::of(plan.description);
   root.add("target") = std::move(target);
   root.add("call") = call_node(plan.call);
   root.add("agents") = std::move(agents);
-  root.add("interval") = text_node(format_duration(plan.interval));
-  root.add("drain") = text_node(format_duration(plan.drain));
-  root.add("seed") = number_node(plan.seed);
+  root.add("interval") = JsonNode::of(format_duration(plan.interval));
+  root.add("drain") = JsonNode::of(format_duration(plan.drain));
+  root.add("seed") = JsonNode::of(plan.seed);
   root.add("phases") = std::move(phases);
   root.add("thresholds") = thresholds_node(plan.thresholds);
   return compact_json(root);
@@ -213,7 +172,7 @@ std::string to_json(const Plan& plan) {
 
 std::vector<std::string> known_plan_keys() {
   std::vector<std::string> keys;
-  for (const auto& object : PlanReader::known_objects()) {
+  for (const auto& object : known_plan_objects()) {
     for (const std::string& key : object.keys) {
       keys.push_back(object.name.empty() ? key : std::string(object.name) + "." + key);
     }

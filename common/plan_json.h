@@ -17,7 +17,8 @@ struct PlanProblem {
   int line = 0;      // 0: no line (an override, or a key that the plan itself lacks)
   std::string text;  // what is wrong and what to do
 
-  std::string to_string(std::string_view file) const;  // "demo.jsonc:12: /load/connections: …"
+  // "demo.jsonc:12: /load/connections: …"; without a file "/load/connections: …".
+  std::string to_string(std::string_view file) const;
 };
 
 struct PlanOrProblems {
