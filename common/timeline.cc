@@ -17,21 +17,6 @@ Parameters plan_parameters(const Plan& plan, const Load& load) {
   return p;
 }
 
-// `shares` with `part` on them; its connections are divided among the agents it is for.
-void patch_shares(std::vector<AgentShare>& shares, const Change::Part& part) {
-  std::vector<std::uint32_t> agents = part.agents;
-  if (agents.empty()) {
-    for (std::uint32_t i = 0; i < shares.size(); ++i) agents.push_back(i);
-  }
-  std::vector<std::uint64_t> connections;
-  if (part.patch.connections) connections = divide_equally(*part.patch.connections, agents.size());
-  for (std::size_t i = 0; i < agents.size(); ++i) {
-    Parameters& parameters = shares.at(agents[i]).parameters;
-    parameters = patched(std::move(parameters), part.patch);
-    if (!connections.empty()) parameters.load.connections = connections[i];
-  }
-}
-
 std::vector<AgentShare> divided(const Parameters& total, std::size_t agents) {
   std::vector<AgentShare> shares(agents, AgentShare{kNoSet, total});
   const auto connections = divide_equally(total.load.connections, agents);
@@ -93,35 +78,6 @@ Result<Timeline> planned_timeline(const Plan& plan, std::int64_t) {
     offset += phase.length;
   }
   return timeline;
-}
-
-Timeline with_change(const Timeline& timeline, const Change& change) {
-  Timeline changed;
-  for (const Segment& segment : timeline.segments) {
-    if (segment.offset >= change.at) break;
-    Segment before = segment;
-    before.length = std::min(segment.length, change.at - segment.offset);
-    if (changed.epochs.empty() || changed.last_epoch() != segment.epoch)
-      changed.epochs.push_back(timeline.epoch(segment.epoch));
-    changed.segments.push_back(before);
-  }
-  std::uint32_t next = change.epoch;
-  std::uint32_t old = 0;
-  for (Segment segment : timeline.segments) {
-    const Duration end = segment.offset + segment.length;
-    if (end <= change.at) continue;
-    segment.offset = std::max(segment.offset, change.at);
-    segment.length = end - segment.offset;
-    if (segment.epoch != old) {
-      old = segment.epoch;
-      Epoch epoch{next++, timeline.epoch(old).shares};
-      for (const Change::Part& part : change.parts) patch_shares(epoch.shares, part);
-      changed.epochs.push_back(std::move(epoch));
-    }
-    segment.epoch = changed.last_epoch();
-    changed.segments.push_back(segment);
-  }
-  return changed;
 }
 
 }  // namespace spate

@@ -9,6 +9,8 @@
 // timeline. Epochs that a change replaced before they came are left out, so numbers may have holes.
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -88,6 +90,9 @@ struct Change {
   std::uint32_t epoch = 0;  // the first one it makes; given by next_epoch() when it is accepted
   Duration at{};            // since T; it holds from here to the end
   std::vector<Part> parts;
+  // From `at` on the connections of these agents are the others', in equal parts; nobody: what was
+  // moved is moved back. Nothing here: as it was.
+  std::optional<std::vector<std::uint32_t>> absent;
   bool canary = false;  // on trial on some agents
   std::string who;      // certificate's name, or user@host
   std::string reason;
@@ -96,9 +101,15 @@ struct Change {
   bool operator==(const Change&) const = default;
 };
 
-// The timeline with the change on it: everything from change.at on is patched, so a change wins
-// over phases and rotations that follow. Segments are split at change.at; every epoch from there on
-// gets a new number, the first one change.epoch.
-Timeline with_change(const Timeline& timeline, const Change& change);
+// The timeline of a run whose plan alone would give `planned`, after the changes in the order in
+// which they were accepted. Each holds from its `at` to the end: over phases and rotations that
+// follow, and over other changes until their `at`. So an order for tomorrow is still good after one
+// for now. Segments are split at every change; what a new change can affect, from its `at` on, gets
+// new epoch numbers, the first one change.epoch. Who is absent counts last, over everything.
+Timeline changed_timeline(const Timeline& planned, std::span<const Change> accepted);
+
+// The same, one change at a time: `current` is the timeline of all of `accepted` but the last one.
+Timeline with_last_change(const Timeline& planned, const Timeline& current,
+                          std::span<const Change> accepted);
 
 }  // namespace spate

@@ -143,7 +143,7 @@ struct SendPrepare {
 
 struct SendEpochPrepare {
   std::string run;
-  std::uint32_t epoch = 0;  // the first one it makes
+  std::uint32_t epoch = 0;  // the first one that the newest change in it makes
   Duration from{};          // since T
   ShareTimeline timeline;
 };
