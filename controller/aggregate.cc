@@ -3,6 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <limits>
+#include <set>
+#include <tuple>
 
 namespace spate::controller {
 namespace {
@@ -11,6 +14,7 @@ namespace {
 constexpr std::int64_t kBorderTolerance = 20;  // of an interval: one part in
 constexpr std::size_t kMaxLawTexts = 5;
 constexpr std::uint32_t kMaxLevel = 40;  // far beyond any run's length in intervals
+constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
 
 // Everything but in_flight_*, which are states and not sums.
 void add_sums(Counters& into, const Counters& c) {
@@ -108,27 +112,34 @@ bool Aggregate::is_measured(std::uint32_t phase) const {
 }
 
 std::size_t Aggregate::agent_index(const Record& record) {
-  const auto [place, is_new] =
-      agent_of_.try_emplace({record.key.agent, record.key.incarnation}, agents_.size());
+  AgentId id{record.key.agent, record.key.incarnation};
+  if (agents_.size() >= kMaxAccounts && !agent_of_.contains(id)) {
+    const auto other = agent_of_.lower_bound({id.first, 0});
+    if (other != agent_of_.end() && other->first.first == id.first) id.second = 0;
+  }
+  const auto [place, is_new] = agent_of_.try_emplace(id, agents_.size());
   if (is_new) {
     AgentTotals totals;
-    totals.agent = record.key.agent;
-    totals.incarnation = record.key.incarnation;
+    totals.agent = id.first;
+    totals.incarnation = id.second;
     agents_.push_back(std::move(totals));
     states_.emplace_back();
   }
   return place->second;
 }
 
-void Aggregate::check_laws(const Record& record, AgentState& state) {
+void Aggregate::check_laws(const Record& record, AgentState& state, bool is_one_chain) {
   auto broken = broken_laws(record);
   const auto expected = state.previous.key.seq + 1;
-  if (record.key.seq > expected) {
-    const auto last = record.key.seq - 1;
+  if (!is_one_chain) {
+    // Several processes share the account.
+  } else if (record.first() > expected) {
+    const auto last = record.first() - 1;
     add_gap(state.gaps,
             {record.key.agent, state.covered_to, record.start,
              last == expected ? fmt::format("record {} never came", last)
-                              : fmt::format("records {} to {} never came", expected, last)});
+                              : fmt::format("records {} to {} never came", expected, last),
+             record.key.incarnation});
   } else if (state.previous.key.seq > 0) {
     const auto chain = broken_chain(state.previous, record);
     broken.insert(broken.end(), chain.begin(), chain.end());
@@ -143,23 +154,29 @@ void Aggregate::check_laws(const Record& record, AgentState& state) {
   state.previous.counters = record.counters;
   state.previous.start = record.start;
   state.previous.length = record.length;
+  state.previous.recovered = record.recovered;
 }
 
 void Aggregate::add(const Record& record) {
   const auto i = agent_index(record);
-  check_laws(record, states_[i]);
-
   auto& agent = agents_[i];
+  const bool is_one_chain = agent.incarnation == record.key.incarnation;
+  check_laws(record, states_[i], is_one_chain);
+
+  const auto records = record.key.seq - record.first() + 1;
   if (agent.records == 0) agent.counters.in_flight_begin = record.counters.in_flight_begin;
-  agent.counters.in_flight_end = record.counters.in_flight_end;
-  ++agent.records;
+  // Of several processes, each left what it left.
+  agent.counters.in_flight_end =
+      record.counters.in_flight_end +
+      (is_one_chain ? 0 : agent.counters.in_flight_end - record.counters.in_flight_begin);
+  agent.records += records;
   agent.last_seq = record.key.seq;
   add_sums(agent.counters, record.counters);
   add_outcomes(agent.outcomes, record);
   agent.cpu_ns += record.gauges.cpu_ns;
   agent.rss_bytes_max = std::max(agent.rss_bytes_max, record.gauges.rss_bytes);
 
-  ++records_;
+  records_ += records;
   agent_cpu_ns_ += record.gauges.cpu_ns;
   add_sums(totals_, record.counters);
   add_outcomes(outcomes_, record);
@@ -168,35 +185,78 @@ void Aggregate::add(const Record& record) {
   place(record, i);
 }
 
-std::size_t Aggregate::point_for(Duration start, std::uint32_t phase, std::uint32_t epoch) {
-  auto key = key_of(start, phase, epoch);
-  auto at = point_at(key);
-  if (at < points_.size() && slots_[at].key == key) return at;
-  while (points_.size() >= kMaxPoints) {
+std::size_t Aggregate::slot_after(std::uint64_t bin, const Group& group) const {
+  const auto place = std::upper_bound(slots_.begin(), slots_.end(), std::tie(bin, group),
+                                      [](const auto& wanted, const PointSlot& s) {
+                                        return wanted < std::tie(s.bins.first, s.group);
+                                      });
+  return static_cast<std::size_t>(place - slots_.begin());
+}
+
+std::size_t Aggregate::point_at(std::uint64_t bin, const Group& group) const {
+  for (auto at = slot_after(bin, group); at-- > 0;) {
+    const auto& slot = slots_[at];
+    if (slot.group == group) return slot.bins.last >= bin ? at : kNowhere;
+    if (bin - slot.bins.first >= longest_) break;
+  }
+  return kNowhere;
+}
+
+std::size_t Aggregate::point_for(Duration start, Duration length, const Group& group) {
+  auto bins = bins_of(start, length);
+  auto at = point_at(bins.first, group);
+  while (at == kNowhere && points_.size() >= kMaxPoints) {
     halve_points();
+    bins = bins_of(start, length);
+    at = point_at(bins.first, group);
     if (level_ > kMaxLevel) break;  // what is left is a point per phase
   }
-  key = key_of(start, phase, epoch);
-  at = point_at(key);
-  if (at < points_.size() && slots_[at].key == key) return at;
+  if (at == kNowhere) at = insert_point(bins, group, start);
+  join_points(at, bins.last);
+  return at;
+}
+
+std::size_t Aggregate::insert_point(const Bins& bins, const Group& group, Duration start) {
+  const auto at = slot_after(bins.first, group);
   Point fresh;
   fresh.start = start;
-  fresh.phase = phase;
-  fresh.epoch = epoch;
+  fresh.phase = group.phase;
+  fresh.epoch = group.epoch;
+  fresh.guard = !group.settled;
   points_.insert(points_.begin() + static_cast<std::ptrdiff_t>(at), std::move(fresh));
-  slots_.insert(slots_.begin() + static_cast<std::ptrdiff_t>(at), PointSlot{key, 0});
+  slots_.insert(slots_.begin() + static_cast<std::ptrdiff_t>(at),
+                PointSlot{{bins.first, bins.first}, group, 0});
   return at;
+}
+
+// Makes the point cover up to `last_bin`: those of its group in between become part of it.
+void Aggregate::join_points(std::size_t into, std::uint64_t last_bin) {
+  auto& slot = slots_[into];
+  if (slot.bins.last >= last_bin) return;
+  slot.bins.last = last_bin;
+  for (auto next = into + 1; next < slots_.size() && slots_[next].bins.first <= slot.bins.last;) {
+    if (slots_[next].group != slot.group) {
+      ++next;
+      continue;
+    }
+    merge_next(points_[into], slot.contributors, points_[next], slots_[next].contributors);
+    slot.bins.last = std::max(slot.bins.last, slots_[next].bins.last);
+    points_.erase(points_.begin() + static_cast<std::ptrdiff_t>(next));
+    slots_.erase(slots_.begin() + static_cast<std::ptrdiff_t>(next));
+  }
+  longest_ = std::max(longest_, slot.bins.last - slot.bins.first + 1);
 }
 
 void Aggregate::place(const Record& record, std::size_t i) {
   auto& state = states_[i];
   // Answers of the drain belong to what their agent did last.
   const bool to_last = record.drain && state.placed;
-  const auto start = to_last ? state.last_start : record.start;
-  const auto phase = to_last ? state.last_phase
-                             : std::min(record.phase, static_cast<std::uint32_t>(kMaxPhases) - 1);
-  const auto epoch = to_last ? state.last_epoch : record.epoch;
-  const auto at = point_for(start, phase, epoch);
+  const auto group = to_last
+                         ? state.last_group
+                         : Group{std::min(record.phase, static_cast<std::uint32_t>(kMaxPhases) - 1),
+                                 record.epoch, !record.guard};
+  const auto at = to_last ? point_for(state.last_start, Duration{}, group)
+                          : point_for(record.start, record.length, group);
   stale_from_ = std::min(stale_from_, at);
 
   auto& point = points_[at];
@@ -206,12 +266,13 @@ void Aggregate::place(const Record& record, std::size_t i) {
   for (const auto o : kOutcomes) {
     if (!counts_for_latency(o)) continue;
     point.latency.merge(record.series[index(o)].latency);
-    if (is_measured(phase)) agents_[i].latency.merge(record.series[index(o)].latency);
+    if (is_measured(group)) agents_[i].latency.merge(record.series[index(o)].latency);
   }
-  add_to_phase(record, phase);
+  // A guard band's requests are in the totals, and in no row of what was measured.
+  if (group.settled) add_to_phase(record, group.phase);
 
-  const bool same_point = state.placed && key_of(state.last_start, state.last_phase,
-                                                 state.last_epoch) == slots_[at].key;
+  const bool same_point =
+      state.placed && point_at(bins_of(state.last_start, Duration{}).first, state.last_group) == at;
   if (!same_point) ++slots_[at].contributors;
   place_states(record, state, point, same_point);
   if (record.drain) return;
@@ -221,11 +282,10 @@ void Aggregate::place(const Record& record, std::size_t i) {
   state.placed = true;
   state.covered_to = std::max(state.covered_to, record.start + record.length);
   state.last_start = record.start;
-  state.last_phase = phase;
-  state.last_epoch = epoch;
+  state.last_group = group;
   agents_[i].covered += record.length;
-  last_epoch_ = std::max(last_epoch_, epoch);
-  if (!is_measured(phase)) return;
+  last_epoch_ = std::max(last_epoch_, group.epoch);
+  if (!is_measured(group)) return;
   state.measured_cpu_ns += record.gauges.cpu_ns;
   state.measured += record.length;
 }
@@ -288,37 +348,57 @@ void Aggregate::add_to_phase(const Record& record, std::uint32_t phase) {
   }
 }
 
-Aggregate::PointKey Aggregate::key_of(Duration start, std::uint32_t phase,
-                                      std::uint32_t epoch) const {
+Aggregate::Bins Aggregate::bins_of(Duration start, Duration length) const {
   const auto interval = std::max<std::int64_t>(1, info_.plan.interval.count());
-  const auto from = std::max<std::int64_t>(0, start.count() + interval / kBorderTolerance);
-  return {phase, epoch, static_cast<std::uint64_t>(from / interval) >> level_};
+  const auto tolerance = interval / kBorderTolerance;
+  const auto from = std::max<std::int64_t>(0, start.count() + tolerance);
+  const auto to = std::max(from, (start + length).count() - tolerance);
+  return {static_cast<std::uint64_t>(from / interval) >> level_,
+          static_cast<std::uint64_t>(to / interval) >> level_};
 }
 
-std::size_t Aggregate::point_at(const PointKey& key) const {
-  const auto place =
-      std::lower_bound(slots_.begin(), slots_.end(), key,
-                       [](const PointSlot& s, const PointKey& k) { return s.key < k; });
-  return static_cast<std::size_t>(place - slots_.begin());
-}
-
-// Doubles the width of a point; neighbours of one phase and epoch that now share a bin become one.
+// Doubles the width of a bin; points of one group that now share one become one.
 void Aggregate::halve_points() {
   ++level_;
+  longest_ = longest_ / 2 + 1;
   std::vector<Point> points;
   std::vector<PointSlot> slots;
+  std::map<Group, std::size_t> latest;  // of each group
   for (std::size_t i = 0; i < points_.size(); ++i) {
     auto slot = slots_[i];
-    slot.key.bin >>= 1;
-    if (!slots.empty() && slots.back().key == slot.key) {
-      merge_next(points.back(), slots.back().contributors, points_[i], slot.contributors);
+    slot.bins.first >>= 1;
+    slot.bins.last >>= 1;
+    const auto [of_group, is_first] = latest.try_emplace(slot.group, slots.size());
+    auto& before = of_group->second;
+    if (!is_first && slots[before].bins.last >= slot.bins.first) {
+      merge_next(points[before], slots[before].contributors, points_[i], slot.contributors);
+      slots[before].bins.last = std::max(slots[before].bins.last, slot.bins.last);
     } else {
+      before = slots.size();
       points.push_back(std::move(points_[i]));
       slots.push_back(slot);
     }
   }
   points_ = std::move(points);
   slots_ = std::move(slots);
+  // Groups that shared no bin may do so now.
+  std::vector<std::size_t> order(slots_.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  const auto is_before = [this](std::size_t a, std::size_t b) {
+    return std::tie(slots_[a].bins.first, slots_[a].group) <
+           std::tie(slots_[b].bins.first, slots_[b].group);
+  };
+  if (!std::is_sorted(order.begin(), order.end(), is_before)) {
+    std::stable_sort(order.begin(), order.end(), is_before);
+    std::vector<Point> sorted_points;
+    std::vector<PointSlot> sorted_slots;
+    for (const auto i : order) {
+      sorted_points.push_back(std::move(points_[i]));
+      sorted_slots.push_back(slots_[i]);
+    }
+    points_ = std::move(sorted_points);
+    slots_ = std::move(sorted_slots);
+  }
   stale_from_ = 0;
 }
 
@@ -344,18 +424,29 @@ std::vector<Aggregate::PhaseTotals> Aggregate::phases() const {
   for (const auto& totals : phases_)
     if (totals.finished > 0 || totals.length > Duration{} || totals.counters.scheduled > 0)
       result.push_back(totals);
-  std::size_t at = 0;
-  for (auto& row : result) {
-    for (; at < points_.size() && points_[at].phase <= row.phase; ++at) {
-      const auto& p = points_[at];
-      // With fewer requested, an agent's record is missing: that is a gap, not a lost connection.
-      if (p.phase != row.phase || p.connections_requested < row.connections_requested) continue;
-      const bool first = p.connections_requested > row.connections_requested;
-      row.connections_requested = p.connections_requested;
-      row.connections_established =
-          first ? p.connections_established
-                : std::min(row.connections_established, p.connections_established);
+  std::map<std::uint32_t, PhaseTotals*> row_of;
+  std::map<std::uint32_t, Duration> guarded;
+  for (auto& row : result) row_of[row.phase] = &row;
+  for (const auto& p : points_) {
+    const auto found = row_of.find(p.phase);
+    if (found == row_of.end()) continue;
+    auto& row = *found->second;
+    if (p.guard) {
+      // Between two stretches that were measured: none of the time that they took.
+      const auto from = std::max(p.start, row.start);
+      const auto to = std::min(end_of(p), row.start + row.length + guarded[p.phase]);
+      if (to <= from) continue;
+      row.length -= to - from;
+      guarded[p.phase] += to - from;
+      continue;
     }
+    // With fewer requested, an agent's record is missing: that is a gap, not a lost connection.
+    if (p.connections_requested < row.connections_requested) continue;
+    const bool first = p.connections_requested > row.connections_requested;
+    row.connections_requested = p.connections_requested;
+    row.connections_established =
+        first ? p.connections_established
+              : std::min(row.connections_established, p.connections_established);
   }
   return result;
 }
@@ -366,31 +457,89 @@ Duration Aggregate::end() const {
   return last;
 }
 
+const DeadIncarnation* Aggregate::dead(const std::string& agent, std::uint64_t incarnation) const {
+  for (const auto& a : info_.agents) {
+    if (a.name != agent) continue;
+    for (const auto& d : a.dead)
+      if (d.incarnation == incarnation) return &d;
+  }
+  return nullptr;
+}
+
+std::size_t Aggregate::agent_count() const {
+  std::set<std::string_view> names;
+  for (const auto& a : info_.agents) names.insert(a.name);
+  for (const auto& a : agents_) names.insert(a.agent);
+  return names.size();
+}
+
+// What is missing at the end of what each process of an agent sent.
+void Aggregate::end_gaps(const RunAgent& a, std::vector<Gap>& gaps) const {
+  const bool ended = info_.state == RunState::finished;
+  const bool started = info_.started_wall_ms != 0 || !points_.empty();
+  const auto last = end();
+  const auto state_of = [&](std::uint64_t incarnation) {
+    const auto found = agent_of_.find({a.name, incarnation});
+    return found == agent_of_.end() ? nullptr : &states_[found->second];
+  };
+  const auto* state = state_of(a.incarnation);
+  const auto* next = state;
+  for (auto d = a.dead.rbegin(); d != a.dead.rend(); ++d) {
+    const auto* dead = state_of(d->incarnation);
+    const auto seq = dead == nullptr ? 0 : dead->previous.key.seq;
+    const auto from = dead == nullptr ? Duration{} : dead->covered_to;
+    const auto to = next == nullptr || !next->placed ? last : next->covered_from;
+    if (dead != nullptr) next = dead;
+    if (d->last_seq && *d->last_seq > seq)
+      gaps.push_back({a.name, from, std::max(from, to),
+                      fmt::format("its process died ({}); its last record was {}, the last that "
+                                  "came {}",
+                                  d->cause, *d->last_seq, seq),
+                      d->incarnation});
+    else if (ended && !d->last_seq)
+      gaps.push_back({a.name, from, std::max(from, to),
+                      fmt::format("its process died ({}) and nobody has said how many records it "
+                                  "had",
+                                  d->cause),
+                      d->incarnation});
+  }
+  const auto from = state == nullptr ? Duration{} : state->covered_to;
+  const auto seq = state == nullptr ? 0 : state->previous.key.seq;
+  const auto add = [&](std::string cause) {
+    gaps.push_back({a.name, from, std::max(from, last), std::move(cause), a.incarnation});
+  };
+  if (!a.lost_reason.empty() && !a.last_seq)
+    add("agent lost: " + a.lost_reason);
+  else if (a.last_seq && *a.last_seq > seq)
+    add(fmt::format("its last record was {}, the last that came {}", *a.last_seq, seq));
+  else if (ended && started && !a.last_seq)
+    add(seq == 0 ? "no record ever came" : "it never said that it had finished");
+}
+
 std::vector<Gap> Aggregate::gaps() const {
   std::vector<Gap> result;
   for (const auto& state : states_)
     result.insert(result.end(), state.gaps.begin(), state.gaps.end());
-
-  const bool ended = info_.state == RunState::finished;
-  const bool started = info_.started_wall_ms != 0 || !points_.empty();
-  const auto last = end();
-  for (const auto& a : info_.agents) {
-    const auto found = agent_of_.find({a.name, a.incarnation});
-    const auto* state = found == agent_of_.end() ? nullptr : &states_[found->second];
-    const auto from = state == nullptr ? Duration{} : state->covered_to;
-    const auto seq = state == nullptr ? 0 : state->previous.key.seq;
-    if (!a.lost_reason.empty() && !a.last_seq)
-      result.push_back({a.name, from, std::max(from, last), "agent lost: " + a.lost_reason});
-    else if (a.last_seq && *a.last_seq > seq)
-      result.push_back(
-          {a.name, from, std::max(from, last),
-           fmt::format("its last record was {}, the last that came {}", *a.last_seq, seq)});
-    else if (ended && started && !a.last_seq)
-      result.push_back({a.name, from, std::max(from, last),
-                        seq == 0 ? "no record ever came" : "it never said that it had finished"});
-  }
+  for (const auto& a : info_.agents) end_gaps(a, result);
   std::stable_sort(result.begin(), result.end(),
                    [](const Gap& a, const Gap& b) { return a.from < b.from; });
+  return result;
+}
+
+std::vector<Absence> Aggregate::absences() const {
+  std::vector<Absence> result;
+  for (auto one = agent_of_.begin(); one != agent_of_.end(); ++one) {
+    const auto next = std::next(one);
+    if (next == agent_of_.end() || next->first.first != one->first.first) continue;
+    const auto& before = states_[one->second];
+    const auto& after = states_[next->second];
+    if (!before.placed || !after.placed || after.covered_from <= before.covered_to) continue;
+    const auto* died = dead(one->first.first, one->first.second);
+    result.push_back({one->first.first, before.covered_to, after.covered_from,
+                      died == nullptr || died->cause.empty() ? "its process ended" : died->cause});
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Absence& a, const Absence& b) { return a.from < b.from; });
   return result;
 }
 

@@ -4,6 +4,9 @@
 // series behind the charts, the balance. Pure; one thread. The same code serves the live view, the
 // report and `verify`. Memory does not grow with the number of requests, and with the run's length
 // only up to kMaxPoints points (neighbours are merged, histograms exactly).
+//
+// Records may cover an interval or, merged, many of them; a point is as long as the longest record
+// in it.
 
 #include <array>
 #include <cstdint>
@@ -23,6 +26,10 @@ inline constexpr std::size_t kMaxPoints = 2'000;
 inline constexpr std::size_t kMaxTargetSamples = 4'000;
 inline constexpr std::size_t kMaxEvents = 2'000;
 inline constexpr std::size_t kMaxGapsPerAgent = 1'000;  // more are folded into the last one
+// Agents' processes with an account of their own. Of an agent that restarts without end, the
+// further ones share one account, its incarnation 0: totals stay, the chain from one record to the
+// next is not checked in it.
+inline constexpr std::size_t kMaxAccounts = 1'000;
 
 enum class Verdict { valid, suspect, invalid };
 std::string_view name(Verdict v);  // "VALID" …
@@ -40,6 +47,7 @@ struct Point {
   Duration length{};
   std::uint32_t phase = 0;
   std::uint32_t epoch = 1;
+  bool guard = false;                  // in a guard band: not measured
   std::uint32_t agents_reporting = 0;  // fewest of any merged interval
   Counters counters;                   // sums; in_flight_* of the borders
   std::array<std::uint64_t, kOutcomeCount> outcomes{};
@@ -52,10 +60,11 @@ struct Point {
   std::uint64_t failed() const;  // neither ok nor cut off by the end of the drain
 };
 
+// Of one process of an agent.
 struct AgentTotals {
   std::string agent;
   std::uint64_t incarnation = 0;
-  std::uint64_t records = 0;
+  std::uint64_t records = 0;  // as the agent made them: one that was merged from ten counts ten
   std::uint64_t last_seq = 0;
   Counters counters;
   std::array<std::uint64_t, kOutcomeCount> outcomes{};
@@ -66,6 +75,15 @@ struct AgentTotals {
 };
 
 struct Gap {
+  std::string agent;
+  Duration from{};
+  Duration to{};
+  std::string cause;
+  std::uint64_t incarnation = 0;
+};
+
+// Nothing is missing, but the agent's process had died and the next one had not begun.
+struct Absence {
   std::string agent;
   Duration from{};
   Duration to{};
@@ -154,6 +172,7 @@ class Aggregate {
   const std::vector<TargetSample>& target_samples() const { return samples_; }
   const std::vector<RunEvent>& events() const { return events_; }
   std::vector<Gap> gaps() const;
+  std::vector<Absence> absences() const;  // in the order of time
   Summary summary() const;
 
   // One phase, merged over agents: the rows of a sweep's table. Answers of the drain count for the
@@ -188,15 +207,22 @@ class Aggregate {
   const std::vector<std::string>& broken_law_texts() const { return broken_law_texts_; }
 
  private:
-  // Where a record goes on the time axis. Ordered like time: phases follow one another.
-  struct PointKey {
+  // What must not share a point.
+  struct Group {
     std::uint32_t phase = 0;
     std::uint32_t epoch = 0;
-    std::uint64_t bin = 0;  // of width interval << level_
-    auto operator<=>(const PointKey&) const = default;
+    bool settled = true;  // not in a guard band
+    auto operator<=>(const Group&) const = default;
   };
+  // Bins of width interval << level_ on the time axis.
+  struct Bins {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+  };
+  // Ordered by (bins.first, group); those of one group do not overlap.
   struct PointSlot {
-    PointKey key;
+    Bins bins;
+    Group group;
     std::uint32_t contributors = 0;  // agents with a record in it
   };
   // Beside agents_[i]: what is needed to place and check the next record.
@@ -206,8 +232,7 @@ class Aggregate {
     Duration covered_from{};
     Duration covered_to{};  // without the drain
     Duration last_start{};
-    std::uint32_t last_phase = 0;
-    std::uint32_t last_epoch = 0;
+    Group last_group;
     bool placed = false;  // has a record on the time axis
     Gauges in_point;      // what this agent added to its last point
     std::uint64_t in_flight_in_point = 0;
@@ -222,20 +247,28 @@ class Aggregate {
   using AgentId = std::pair<std::string, std::uint64_t>;
 
   std::size_t agent_index(const Record& record);
-  void check_laws(const Record& record, AgentState& state);
-  std::size_t point_for(Duration start, std::uint32_t phase,
-                        std::uint32_t epoch);  // made if there is none
+  void check_laws(const Record& record, AgentState& state, bool is_one_chain);
+  std::size_t point_for(Duration start, Duration length, const Group& group);  // made or widened
+  std::size_t insert_point(const Bins& bins, const Group& group, Duration start);
+  void join_points(std::size_t into, std::uint64_t last_bin);
   void place(const Record& record, std::size_t agent);
   void place_states(const Record& record, AgentState& state, Point& point, bool same_point);
   void add_to_phase(const Record& record, std::uint32_t phase);
-  PointKey key_of(Duration start, std::uint32_t phase, std::uint32_t epoch) const;
-  std::size_t point_at(const PointKey& key) const;  // where it is or belongs
+  Bins bins_of(Duration start, Duration length) const;
+  std::size_t slot_after(std::uint64_t bin, const Group& group) const;
+  // The point of this group that covers the bin; npos: none.
+  std::size_t point_at(std::uint64_t bin, const Group& group) const;
   void halve_points();
   void thin_samples();
   void close_boot();
   std::map<AgentId, TargetCounts> target_counts() const;
+  std::map<AgentId, TargetCounts> folded_target_counts() const;
   std::uint64_t sent_between(Duration from, Duration to) const;
   bool is_measured(std::uint32_t phase) const;
+  bool is_measured(const Group& group) const { return group.settled && is_measured(group.phase); }
+  const DeadIncarnation* dead(const std::string& agent, std::uint64_t incarnation) const;
+  std::size_t agent_count() const;
+  void end_gaps(const RunAgent& agent, std::vector<Gap>& gaps) const;
   void fill_measured(Summary& summary) const;
   void fill_target(Summary& summary) const;
   void judge_run(Summary& summary, const std::vector<Gap>& gaps) const;
@@ -247,6 +280,7 @@ class Aggregate {
   mutable std::size_t stale_from_ = 0;
   std::vector<PointSlot> slots_;  // beside points_
   std::uint32_t level_ = 0;
+  std::uint64_t longest_ = 1;  // bins in a point, at most
   std::vector<AgentTotals> agents_;
   std::vector<AgentState> states_;  // beside agents_
   std::map<AgentId, std::size_t> agent_of_;

@@ -1,6 +1,7 @@
 // The target's side and the events of a run: what Aggregate keeps of samples, boots and events.
 
 #include <algorithm>
+#include <set>
 
 #include "common/units.h"
 #include "controller/aggregate.h"
@@ -113,6 +114,19 @@ std::map<Aggregate::AgentId, Aggregate::TargetCounts> Aggregate::target_counts()
   return counts;
 }
 
+// As target_counts(), with the processes together that share an account here.
+std::map<Aggregate::AgentId, Aggregate::TargetCounts> Aggregate::folded_target_counts() const {
+  std::map<AgentId, TargetCounts> folded;
+  for (const auto& [id, counts] : target_counts()) {
+    const AgentId shared{id.first, 0};
+    auto& c = folded[!agent_of_.contains(id) && agent_of_.contains(shared) ? shared : id];
+    c.received += counts.received;
+    c.completed += counts.completed;
+    c.refused += counts.refused;
+  }
+  return folded;
+}
+
 // An upper bound: every point that touches the span counts whole, and one interval on each side,
 // because a sample's instant is the controller's and a record's the agent's.
 std::uint64_t Aggregate::sent_between(Duration from, Duration to) const {
@@ -140,12 +154,12 @@ Balance Aggregate::balance(std::vector<std::string>& lines) const {
   facts.broken_laws = broken_law_count_;
   facts.broken_law_texts = broken_law_texts_;
 
-  std::map<std::string, bool> missing;
+  std::set<AgentId> missing;
   const auto all_gaps = gaps();
   facts.gaps = all_gaps.size();
-  for (const auto& gap : all_gaps) missing[gap.agent] = true;
+  for (const auto& gap : all_gaps) missing.insert({gap.agent, gap.incarnation});
 
-  auto counts = target_counts();
+  auto counts = folded_target_counts();
   const auto add_agent = [&](const AgentTotals& totals) {
     BalanceFacts::Agent a;
     a.agent = totals.agent;
@@ -153,7 +167,12 @@ Balance Aggregate::balance(std::vector<std::string>& lines) const {
     a.sent = totals.counters.in_flight_begin + totals.counters.sent;
     a.outcomes = totals.outcomes;
     a.in_flight_end = totals.counters.in_flight_end;
-    a.records_missing = missing.contains(totals.agent);
+    a.records_missing = missing.contains({totals.agent, totals.incarnation});
+    if (const auto* died = dead(a.agent, a.incarnation)) {
+      a.died = died->cause.empty() ? "its process ended" : died->cause;
+      const auto known = agent_of_.find({a.agent, a.incarnation});
+      a.last_interval_kept = known != agent_of_.end() && states_[known->second].previous.recovered;
+    }
     for (const auto& known : info_.agents)
       if (known.name == a.agent && known.incarnation == a.incarnation)
         a.lost = !known.lost_reason.empty() && !known.last_seq;
@@ -166,12 +185,17 @@ Balance Aggregate::balance(std::vector<std::string>& lines) const {
     facts.agents.push_back(std::move(a));
   };
   for (const auto& totals : agents_) add_agent(totals);
-  for (const auto& known : info_.agents) {
-    if (agent_of_.contains({known.name, known.incarnation})) continue;
+  const auto add_silent = [&](const std::string& name, std::uint64_t incarnation) {
+    if (agent_of_.contains({name, incarnation})) return;
     AgentTotals silent;
-    silent.agent = known.name;
-    silent.incarnation = known.incarnation;
+    silent.agent = name;
+    silent.incarnation = incarnation;
     add_agent(silent);
+  };
+  for (const auto& known : info_.agents) {
+    if (agent_of_.contains({known.name, 0})) continue;  // its processes share an account
+    add_silent(known.name, known.incarnation);
+    for (const auto& d : known.dead) add_silent(known.name, d.incarnation);
   }
   // Only the target knows of these.
   while (!counts.empty()) {

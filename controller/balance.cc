@@ -34,7 +34,7 @@ Unsure unsure(const BalanceFacts::Agent& a) {
   u.add(of(a, Outcome::reset), "reset");
   u.add(of(a, Outcome::protocol_error), "protocol error");
   u.add(of(a, Outcome::cancelled), "cancelled");
-  u.add(a.in_flight_end, "still in flight");
+  u.add(a.in_flight_end, a.died.empty() ? "still in flight" : "in flight when it died");
   return u;
 }
 
@@ -43,11 +43,16 @@ struct Line {
   std::string text;
 };
 
+// One that died, and whoever came after it, have the same name.
+std::string title(const BalanceFacts::Agent& a) {
+  return a.died.empty() ? a.agent : fmt::format("{} (process {})", a.agent, a.incarnation);
+}
+
 // The records by themselves: everything sent has an outcome.
 Line check_own(const BalanceFacts::Agent& a, const BalanceFacts& f) {
   std::uint64_t finished = 0;
   for (const auto n : a.outcomes) finished += n;
-  auto text = fmt::format("{}: sent {}, finished {}", a.agent, format_count(a.sent),
+  auto text = fmt::format("{}: sent {}, finished {}", title(a), format_count(a.sent),
                           format_count(finished));
   const bool unknown = a.lost || a.records_missing;
   if (a.sent != finished + a.in_flight_end && !unknown)
@@ -60,6 +65,10 @@ Line check_own(const BalanceFacts::Agent& a, const BalanceFacts& f) {
   if (unknown)
     return {Balance::explained, text + (a.lost ? "; it was lost, its last records are missing"
                                                : "; records are missing")};
+  if (a.in_flight_end > 0 && !a.died.empty())
+    return {Balance::explained,
+            text + fmt::format("; it died ({}): the outcome of {} in flight then is unknown",
+                               a.died, format_count(a.in_flight_end))};
   if (a.in_flight_end > 0 && f.ended)
     return {Balance::explained, text + fmt::format("; {} were in flight when its records ended",
                                                    format_count(a.in_flight_end))};
@@ -73,7 +82,7 @@ std::string_view last_seen(const BalanceFacts& f) {
 Line check_against_target(const BalanceFacts::Agent& a, const BalanceFacts& f) {
   const auto u = unsure(a);
   auto text =
-      fmt::format("{}: sent {}, answered {}, received by the target {}", a.agent,
+      fmt::format("{}: sent {}, answered {}, received by the target {}", title(a),
                   format_count(a.sent), format_count(answered(a)), format_count(a.received));
 
   if (a.received > a.sent) {
@@ -88,6 +97,11 @@ Line check_against_target(const BalanceFacts::Agent& a, const BalanceFacts& f) {
       return {
           Balance::explained,
           text + fmt::format("; {} more than is stored: records of this agent are missing", more)};
+    if (!a.died.empty() && !a.last_interval_kept)
+      return {Balance::explained,
+              text + fmt::format("; {} more than is stored: it died ({}), and what it did in its "
+                                 "last interval is unknown",
+                                 more, a.died)};
     return {Balance::unbalanced, text + fmt::format("; {} more than were sent", more)};
   }
   if (a.received < answered(a)) {

@@ -9,6 +9,10 @@
 // and no further apart than the requests whose fate allows it (timed out, refused, reset, protocol
 // error, cancelled, in flight), or records or target counters are known to be missing. UNBALANCED:
 // anything else.
+//
+// Each process of an agent (incarnation) is checked by itself. What was in flight when one died has
+// an unknown outcome: listed, and EXPLAINED. So is what it sent in the interval it died in, if that
+// died with it (power loss).
 
 #include <cstdint>
 #include <string>
@@ -28,9 +32,11 @@ struct BalanceFacts {
     std::uint64_t sent = 0;
     std::array<std::uint64_t, kOutcomeCount> outcomes{};
     std::uint64_t in_flight_end = 0;
-    bool lost = false;             // its last records never came
-    bool records_missing = false;  // gaps: more was sent than is stored
-    std::uint64_t received = 0;    // by the target, of this agent
+    bool lost = false;                // its last records never came
+    bool records_missing = false;     // gaps: more was sent than is stored
+    std::string died;                 // not empty: this process died in the run, of that
+    bool last_interval_kept = false;  // what it did in the interval it died in is stored
+    std::uint64_t received = 0;       // by the target, of this agent
     std::uint64_t completed = 0;
   };
   std::vector<Agent> agents;

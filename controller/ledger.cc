@@ -1,6 +1,7 @@
 #include "controller/ledger.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace spate::controller {
 namespace {
@@ -8,6 +9,7 @@ namespace {
 Record without_histograms(const Record& r) {
   Record slim;
   slim.key = r.key;
+  slim.first_seq = r.first_seq;
   slim.epoch = r.epoch;
   slim.phase = r.phase;
   slim.drain = r.drain;
@@ -20,18 +22,21 @@ Record without_histograms(const Record& r) {
 }  // namespace
 
 Ledger::Entry Ledger::offer(const Record& record, std::uint64_t content_hash) {
-  Account& account = accounts_[{record.key.agent, record.key.incarnation}];
+  const auto [place, is_new] = accounts_.try_emplace({record.key.agent, record.key.incarnation});
+  Account& account = place->second;
   const std::uint64_t seq = record.key.seq;
   Entry entry;
   if (seq <= account.offered) {
     ++duplicates_;
-    const bool is_remembered = !account.hashes.empty() && account.offered - seq < kRememberedHashes;
-    const std::uint64_t known = is_remembered ? account.hashes[seq % kRememberedHashes] : 0;
-    // 0 marks a slot from before a restart, where the content is not known any more.
-    entry.ruling = known != 0 && known != content_hash ? Ruling::quarantined : Ruling::duplicate;
+    // After a restart, or much later, the content is not known any more.
+    const bool is_known =
+        !account.contents.empty() && account.contents[seq % kRememberedHashes].seq == seq;
+    const bool is_other =
+        is_known && account.contents[seq % kRememberedHashes].hash != content_hash;
+    entry.ruling = is_other ? Ruling::quarantined : Ruling::duplicate;
     return entry;
   }
-  if (seq > account.offered + 1) {
+  if (record.first() != account.offered + 1) {
     entry.ruling = Ruling::gap;
     return entry;
   }
@@ -42,9 +47,23 @@ Ledger::Entry Ledger::offer(const Record& record, std::uint64_t content_hash) {
   }
   account.offered = seq;
   account.last = without_histograms(record);
-  account.hashes.resize(kRememberedHashes, 0);
-  account.hashes[seq % kRememberedHashes] = content_hash;
+  account.contents.resize(kRememberedHashes);
+  account.contents[seq % kRememberedHashes] = {seq, content_hash};
+  if (is_new) forget_old_contents(place);
   return entry;
+}
+
+void Ledger::forget_old_contents(Accounts::iterator newest) {
+  std::size_t remembered = 0;
+  const std::string& agent = newest->first.first;
+  for (auto it = accounts_.upper_bound({agent, UINT64_MAX}); it != accounts_.begin();) {
+    --it;
+    if (it->first.first != agent) break;
+    if (++remembered > kRememberedIncarnations) {
+      it->second.contents = {};
+      it->second.last.reset();
+    }
+  }
 }
 
 void Ledger::committed(const std::string& agent, std::uint64_t incarnation, std::uint64_t seq) {

@@ -6,11 +6,15 @@
 // `committed`, the highest that the store has committed. Only the committed mark is ever
 // acknowledged, so an agent may forget what was acknowledged whatever happens to the controller.
 //
-//   seq <= offered      duplicate: acknowledge again, counted. With other content than the record
-//   taken
-//                       before (within the last kRememberedHashes): quarantined, never stored
-//   seq = offered + 1   accepted; broken laws are named but do not keep the record out
-//   seq > offered + 1   gap: refused; the acknowledgement of the mark asks for the missing ones
+//   seq <= offered        duplicate: acknowledge again, counted. With other content than the record
+//                         taken before (within the last kRememberedHashes): quarantined, never
+//                         stored
+//   first = offered + 1   accepted; broken laws are named but do not keep the record out. A record
+//                         merged from several (first < seq) is taken whole, or not at all
+//   anything else         gap: refused; the acknowledgement of the mark asks for the missing ones
+//
+// What it remembers of content is kept for the latest kRememberedIncarnations of an agent only; an
+// older one keeps its marks (some hundred bytes).
 
 #include <cstdint>
 #include <map>
@@ -25,6 +29,7 @@ namespace spate::controller {
 
 inline constexpr std::size_t kRememberedHashes =
     256;  // an agent has at most 64 unacknowledged records
+inline constexpr std::size_t kRememberedIncarnations = 4;
 
 class Ledger {
  public:
@@ -48,10 +53,17 @@ class Ledger {
   struct Account {
     std::uint64_t offered = 0;
     std::uint64_t committed = 0;
-    std::optional<Record> last;         // without its histograms: for the chain
-    std::vector<std::uint64_t> hashes;  // ring, by seq
+    std::optional<Record> last;  // without its histograms: for the chain
+    struct Content {
+      std::uint64_t seq = 0;
+      std::uint64_t hash = 0;
+    };
+    std::vector<Content> contents;  // ring, by seq
   };
-  std::map<std::pair<std::string, std::uint64_t>, Account> accounts_;
+  using Accounts = std::map<std::pair<std::string, std::uint64_t>, Account>;
+  void forget_old_contents(Accounts::iterator newest);
+
+  Accounts accounts_;
   std::uint64_t duplicates_ = 0;
 };
 

@@ -193,7 +193,11 @@ std::string agents_table(const Aggregate& run) {
     const auto errors = finished - a.outcomes[index(Outcome::ok)];
     const auto covered = static_cast<double>(a.covered.count());
     t.begin_row();
-    t.cell(a.agent + (known != nullptr && !known->lost_reason.empty() ? " (lost)" : ""), "name");
+    const bool is_lost = known != nullptr && !known->lost_reason.empty();
+    t.cell(a.agent + (known == nullptr ? fmt::format(" (process {}, died)", a.incarnation)
+                      : is_lost        ? " (lost)"
+                                       : ""),
+           "name");
     t.cell(known == nullptr ? "" : format_count(known->connections_requested));
     t.cell(format_count(finished));
     t.cell(covered > 0 ? rate_text(static_cast<double>(finished) / covered * 1e9) + "/s" : "");

@@ -20,9 +20,18 @@ std::string_view name(RunState s);
 enum class RunEnd { crashed, completed, stopped, failed };
 std::string_view name(RunEnd e);
 
+// A process of an agent that died during the run; the same agent came back as a later one.
+struct DeadIncarnation {
+  std::uint64_t incarnation = 0;
+  std::optional<std::uint64_t> last_seq;  // absent: nobody has said yet how many records it had
+  std::string cause;                      // "killed", "power loss or reboot" …
+
+  bool operator==(const DeadIncarnation&) const = default;
+};
+
 struct RunAgent {
   std::string name;
-  std::uint64_t incarnation = 0;
+  std::uint64_t incarnation = 0;              // the one that has the share now
   std::uint64_t connections_requested = 0;    // share of the first epoch
   std::uint64_t connections_established = 0;  // when armed
   std::optional<std::int64_t> start_skew_ns;  // first request's instant - T, controller clock
@@ -30,6 +39,7 @@ struct RunAgent {
   std::optional<std::uint64_t> last_seq;      // named by its Finished; absent: never finished
   std::string lost_reason;                    // not empty: lost, or left, during the run
   std::optional<std::int64_t> lost_at_ns;     // since the run's start
+  std::vector<DeadIncarnation> dead;          // its earlier processes in this run, oldest first
 };
 
 struct RunInfo {

@@ -65,12 +65,16 @@ class Rows {
                " connections_established, start_skew_ns, clock_bound_ns, last_seq, lost_reason, "
                "lost_at_ns)"
                " VALUES (?,?,?,?,?,?,?,?,?,?,?)"),
+        dead_(db,
+              "INSERT OR REPLACE INTO dead_incarnations (run, agent, incarnation, last_seq, cause)"
+              " VALUES (?,?,?,?,?)"),
         record_(
             db,
             "INSERT INTO records (run, agent, incarnation, seq, epoch, phase, drain, start_ns, "
             "length_ns,"
             " scheduled, sent, ok, failed, in_flight_begin, in_flight_end, connections_established,"
-            " bytes_sent, bytes_received, wire) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"),
+            " bytes_sent, bytes_received, first_seq, guard, recovered, wire)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"),
         mark_(db,
               "INSERT INTO marks (run, agent, incarnation, seq) VALUES (?,?,?,?)"
               " ON CONFLICT (run, agent, incarnation) DO UPDATE SET seq = excluded.seq"),
@@ -108,7 +112,8 @@ class Rows {
           std::int64_t{r.length.count()}, to_sql(r.counters.scheduled), to_sql(r.counters.sent),
           to_sql(ok), to_sql(r.finished() - ok), to_sql(r.counters.in_flight_begin),
           to_sql(r.counters.in_flight_end), to_sql(r.gauges.connections_established),
-          to_sql(r.counters.bytes_sent), to_sql(r.counters.bytes_received)}) {
+          to_sql(r.counters.bytes_sent), to_sql(r.counters.bytes_received), to_sql(r.first_seq),
+          std::int64_t{r.guard}, std::int64_t{r.recovered}}) {
       record_.bind(++i, value);
     }
     record_.bind(++i, static_cast<const void*>(wire.data()), static_cast<int>(wire.size()));
@@ -139,6 +144,7 @@ class Rows {
         agent_.bind(index);
       }
     };
+    for (const DeadIncarnation& d : a.dead) put_dead(run_id, a.name, d);
     agent_.tryReset();
     agent_.bind(1, run_id);
     agent_.bind(2, static_cast<std::int64_t>(position));
@@ -155,7 +161,22 @@ class Rows {
     agent_.tryReset();
   }
 
-  SQLite::Statement run_, plan_, epoch_, agent_, record_, mark_, sample_, event_;
+  void put_dead(const std::string& run_id, const std::string& agent, const DeadIncarnation& d) {
+    dead_.tryReset();
+    dead_.bind(1, run_id);
+    dead_.bind(2, agent);
+    dead_.bind(3, to_sql(d.incarnation));
+    if (d.last_seq) {
+      dead_.bind(4, to_sql(*d.last_seq));
+    } else {
+      dead_.bind(4);
+    }
+    dead_.bind(5, d.cause);
+    dead_.exec();
+    dead_.tryReset();
+  }
+
+  SQLite::Statement run_, plan_, epoch_, agent_, dead_, record_, mark_, sample_, event_;
 };
 
 // Closes what an earlier process left: its rows carry `crashed` since they were made.

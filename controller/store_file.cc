@@ -72,6 +72,7 @@ Result<void> check_identity(SQLite::Database& db, const std::string& path) {
                                           "): install that version, or give "
                                           "another file with --store"};
   }
+  // What every version has.
   const int tables =
       db.execAndGet(
             "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN "
@@ -82,10 +83,13 @@ Result<void> check_identity(SQLite::Database& db, const std::string& path) {
   return {};
 }
 
-void create_schema(SQLite::Database& db) {
-  if (db.execAndGet("PRAGMA user_version").getInt() == kSchemaVersion) return;
+void bring_up_to_date(SQLite::Database& db) {
+  const int version = db.execAndGet("PRAGMA user_version").getInt();
+  if (version == kSchemaVersion) return;
   SQLite::Transaction transaction(db);
-  db.exec(kSchema);
+  if (version == 0) db.exec(kSchema);
+  for (int v = version; v > 0 && v < kSchemaVersion; ++v)
+    db.exec(kMigrations[static_cast<std::size_t>(v - 1)]);
   db.exec("PRAGMA application_id = " + std::to_string(kApplicationId));
   db.exec("PRAGMA user_version = " + std::to_string(kSchemaVersion));
   transaction.commit();
@@ -141,7 +145,7 @@ Result<std::unique_ptr<SQLite::Database>> open_store_file(const std::string& pat
       if (auto whole = check_whole_file(*db, path); !whole) return whole.error();
     }
     db->exec(kPragmas);
-    create_schema(*db);
+    bring_up_to_date(*db);
     return db;
   } catch (const SQLite::Exception& e) {
     if (e.getErrorCode() == SQLITE_CORRUPT || e.getErrorCode() == SQLITE_NOTADB)

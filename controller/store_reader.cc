@@ -56,6 +56,21 @@ void load_agents(SQLite::Database& db, RunInfo& info) {
   }
 }
 
+void load_dead(SQLite::Database& db, RunInfo& info) {
+  SQLite::Statement row(
+      db,
+      "SELECT agent, incarnation, last_seq, cause FROM dead_incarnations WHERE run = ?"
+      " ORDER BY agent, incarnation");
+  row.bind(1, info.id);
+  while (row.executeStep()) {
+    const std::string agent = row.getColumn(0).getString();
+    DeadIncarnation dead{count_at(row, 1), {}, row.getColumn(3).getString()};
+    if (!row.getColumn(2).isNull()) dead.last_seq = count_at(row, 2);
+    for (RunAgent& a : info.agents)
+      if (a.name == agent) a.dead.push_back(dead);
+  }
+}
+
 Result<RunInfo> load_info(SQLite::Database& db, const std::string& id) {
   SQLite::Statement row(
       db,
@@ -84,6 +99,7 @@ Result<RunInfo> load_info(SQLite::Database& db, const std::string& id) {
                  "its plan cannot be read: " + plan.problems.front().to_string("plan")};
   info.plan = std::move(plan.plan);
   load_agents(db, info);
+  load_dead(db, info);
   return info;
 }
 

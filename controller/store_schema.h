@@ -1,15 +1,17 @@
 #pragma once
 
 // The store's tables. kApplicationId marks the file as ours, user_version is the schema's version:
-// a store of another program, or of a newer spate, is refused. 64-bit counts and incarnations are
+// a store of another program, or of a newer spate, is refused; one of an older spate is brought up
+// to date when it is opened (kMigrations). 64-bit counts and incarnations are
 // stored as SQLite's signed 64-bit integers, bit for bit; only an incarnation can show as negative.
 
+#include <array>
 #include <cstdint>
 
 namespace spate::controller {
 
 inline constexpr std::int32_t kApplicationId = 0x53504154;  // "SPAT"
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 2;
 
 inline constexpr const char* kPragmas = R"(
   PRAGMA journal_mode = WAL;
@@ -63,6 +65,14 @@ CREATE TABLE agents (
   lost_at_ns INTEGER,
   PRIMARY KEY (run, position)
 ) STRICT;
+CREATE TABLE dead_incarnations (    -- processes of agents that died in the run
+  run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  agent TEXT NOT NULL,
+  incarnation INTEGER NOT NULL,
+  last_seq INTEGER,                 -- null: not known yet
+  cause TEXT NOT NULL,
+  PRIMARY KEY (run, agent, incarnation)
+) STRICT;
 CREATE TABLE records (
   id INTEGER PRIMARY KEY,
   run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
@@ -83,7 +93,10 @@ CREATE TABLE records (
   connections_established INTEGER NOT NULL,
   bytes_sent INTEGER NOT NULL,
   bytes_received INTEGER NOT NULL,
-  wire BLOB NOT NULL,               -- spate.record.v1.Record as it came, with its histograms
+  wire BLOB NOT NULL,               -- spate.record.v1.Record, with its histograms
+  first_seq INTEGER NOT NULL DEFAULT 0,  -- covers first_seq to seq; 0: seq alone
+  guard INTEGER NOT NULL DEFAULT 0,      -- in a guard band: not measured
+  recovered INTEGER NOT NULL DEFAULT 0,  -- left by a process that died
   UNIQUE (run, agent, incarnation, seq)
 ) STRICT;
 CREATE TABLE marks (
@@ -119,5 +132,20 @@ CREATE TABLE events (
 ) STRICT;
 CREATE INDEX events_run ON events(run);
 )";
+
+// kMigrations[v - 1] makes a store of version v one of version v + 1, in one transaction.
+inline constexpr std::array<const char*, kSchemaVersion - 1> kMigrations = {R"(
+ALTER TABLE records ADD COLUMN first_seq INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE records ADD COLUMN guard INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE records ADD COLUMN recovered INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE dead_incarnations (
+  run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  agent TEXT NOT NULL,
+  incarnation INTEGER NOT NULL,
+  last_seq INTEGER,
+  cause TEXT NOT NULL,
+  PRIMARY KEY (run, agent, incarnation)
+) STRICT;
+)"};
 
 }  // namespace spate::controller

@@ -201,6 +201,7 @@ void Aggregate::judge_run(Summary& s, const std::vector<Gap>& all_gaps) const {
   };
   for (const auto& gap : all_gaps)
     if (!was_lost(gap.agent)) f.gaps.push_back(gap);
+  f.absences = absences();
   f.broken_laws = broken_law_count_;
   if (!broken_law_texts_.empty()) f.first_broken_law = broken_law_texts_.front();
   for (const auto& e : events_) {
@@ -214,7 +215,7 @@ void Aggregate::judge_run(Summary& s, const std::vector<Gap>& all_gaps) const {
 
   double worst = 1;
   for (const auto& p : points_) {
-    if (!is_measured(p.phase) || p.connections_requested == 0) continue;
+    if (!is_measured(p.phase) || p.guard || p.connections_requested == 0) continue;
     const auto share = static_cast<double>(p.connections_established) /
                        static_cast<double>(p.connections_requested);
     if (share >= worst) continue;
@@ -246,7 +247,7 @@ Summary Aggregate::summary() const {
   s.plan = info_.plan.name;
   if (info_.started_wall_ms != 0) s.started_at = rfc3339(info_.started_wall_ms);
   s.duration_s = seconds(info_.length > Duration{} ? info_.length : end());
-  s.agents = static_cast<std::uint32_t>(std::max(info_.agents.size(), agents_.size()));
+  s.agents = static_cast<std::uint32_t>(agent_count());
   s.epochs = last_epoch_;
 
   for (const auto& p : points_) {

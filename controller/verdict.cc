@@ -29,13 +29,11 @@ class Reasons {
   // At most kMaxReasonsPerRule of a list, then how many more.
   template <class List, class Sentence>
   void invalid_each(const List& list, std::string_view what, Sentence sentence) {
-    std::size_t shown = 0;
-    for (const auto& item : list) {
-      if (shown++ == kMaxReasonsPerRule) break;
-      invalid(sentence(item));
-    }
-    if (list.size() > kMaxReasonsPerRule)
-      invalid(fmt::format("{} more {}.", list.size() - kMaxReasonsPerRule, what));
+    add_each(invalid_, list, what, sentence);
+  }
+  template <class List, class Sentence>
+  void suspect_each(const List& list, std::string_view what, Sentence sentence) {
+    add_each(suspect_, list, what, sentence);
   }
 
   Judgement take() {
@@ -49,6 +47,18 @@ class Reasons {
   }
 
  private:
+  template <class List, class Sentence>
+  static void add_each(std::vector<std::string>& to, const List& list, std::string_view what,
+                       Sentence sentence) {
+    std::size_t shown = 0;
+    for (const auto& item : list) {
+      if (shown++ == kMaxReasonsPerRule) break;
+      to.push_back(sentence(item));
+    }
+    if (list.size() > kMaxReasonsPerRule)
+      to.push_back(fmt::format("{} more {}.", list.size() - kMaxReasonsPerRule, what));
+  }
+
   std::vector<std::string> invalid_, suspect_;
 };
 
@@ -71,6 +81,10 @@ void judge_records(const VerdictFacts& f, Reasons& out) {
   out.invalid_each(f.gaps, "gaps in the records", [](const Gap& g) {
     return fmt::format("Nothing is known of agent {} from {} to {}: {}.", g.agent,
                        seconds(g.from.count()), seconds(g.to.count()), g.cause);
+  });
+  out.suspect_each(f.absences, "absences of agents", [](const Absence& a) {
+    return fmt::format("Agent {} was away from {} to {}: {}.", a.agent, seconds(a.from.count()),
+                       seconds(a.to.count()), a.cause);
   });
   if (f.broken_laws > 0)
     out.invalid(fmt::format("{} broken {} in the stored records; the first: {}.",

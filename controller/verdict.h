@@ -43,6 +43,7 @@ struct VerdictFacts {
   };
   std::vector<LostAgent> lost;
   std::vector<Gap> gaps;
+  std::vector<Absence> absences;
   std::uint64_t broken_laws = 0;
   std::string first_broken_law;
   std::vector<std::string> error_events;

@@ -126,6 +126,172 @@ TEST(Aggregate, HoldsNoMorePointsThanItsLimitAndLosesNothingByIt) {
       << "the fewest of a merged point is kept";
 }
 
+// One agent's records as they came, another's merged from ten: they share the longer points.
+TEST(Aggregate, GivesLongAndShortRecordsOneTimeAxis) {
+  for (const bool long_first : {true, false}) {
+    auto info = test::run_info(2, {test::phase("hold", 30 * kSecond)});
+    info.agents[0].last_seq = info.agents[1].last_seq = 30;
+    Aggregate run(info);
+    FakeAgent a("pc-1", 100), b("pc-2", 101);
+    const auto add_short = [&] {
+      for (int s = 0; s < 30; ++s)
+        run.add(a.next({.start = s * kSecond, .requests = test::ok_requests(1)}));
+    };
+    const auto add_long = [&] {
+      for (int s = 0; s < 30; s += 10) {
+        b.skip(9);
+        auto record = b.next(
+            {.start = s * kSecond, .length = 10 * kSecond, .requests = test::ok_requests(10)});
+        record.first_seq = record.key.seq - 9;
+        run.add(record);
+      }
+    };
+    long_first ? add_long() : add_short();
+    long_first ? add_short() : add_long();
+    ASSERT_EQ(run.points().size(), 3U);
+    for (const auto& p : run.points()) {
+      EXPECT_EQ(p.ok(), 20U);
+      EXPECT_EQ(p.length, 10 * kSecond);
+      EXPECT_EQ(p.agents_reporting, 2U);
+      EXPECT_EQ(p.connections_requested, 20U);
+      EXPECT_EQ(p.connections_established, 20U);
+    }
+    EXPECT_TRUE(run.gaps().empty());
+    EXPECT_EQ(run.broken_law_count(), 0U);
+    EXPECT_EQ(run.summary().records.stored, 60U) << "as the agents made them";
+    EXPECT_EQ(run.agents()[1].records, 30U);
+  }
+}
+
+TEST(Aggregate, DoesNotMeasureWhatIsInAGuardBand) {
+  auto info = test::run_info(1, {test::phase("hold", 30 * kSecond)});
+  info.agents[0].last_seq = 30;
+  Aggregate run(info);
+  FakeAgent a("pc-1", 100);
+  for (int s = 0; s < 30; ++s) {
+    const bool guard = s >= 10 && s < 15;
+    auto record = a.next({.start = s * kSecond,
+                          .epoch = s < 10 ? 1U : 2U,
+                          .requests = test::ok_requests(4, guard ? 900'000'000 : 2'000'000)});
+    record.guard = guard;
+    run.add(record);
+  }
+  const auto summary = run.summary();
+  EXPECT_EQ(summary.requests.ok, 120U);
+  EXPECT_NEAR(summary.rate_per_s, 4, 0.01);
+  EXPECT_LT(summary.latency.max, 3'000'000);
+  EXPECT_NEAR(summary.phases.at(0).length_s, 25, 0.001);
+  EXPECT_EQ(run.points().size(), 30U);
+  EXPECT_TRUE(run.points()[12].guard);
+  EXPECT_FALSE(run.points()[15].guard);
+}
+
+// Agents that are on different epochs for a while have points of their own, side by side in time.
+TEST(Aggregate, KeepsPointsInTheOrderOfTimeWhileEpochsOverlap) {
+  auto info = test::run_info(2, {test::phase("hold", 6'000 * kSecond)});
+  info.agents[0].last_seq = info.agents[1].last_seq = 6'000;
+  Aggregate run(info);
+  FakeAgent a("pc-1", 100), b("pc-2", 101);
+  for (int s = 0; s < 6'000; ++s) {
+    run.add(a.next(
+        {.start = s * kSecond, .epoch = s < 1'000 ? 1U : 2U, .requests = test::ok_requests(1)}));
+    run.add(b.next(
+        {.start = s * kSecond, .epoch = s < 5'000 ? 1U : 2U, .requests = test::ok_requests(2)}));
+  }
+  std::uint64_t first = 0, second = 0;
+  Duration before{};
+  for (const auto& p : run.points()) {
+    EXPECT_GE(p.start, before);
+    before = p.start;
+    (p.epoch == 1 ? first : second) += p.ok();
+  }
+  EXPECT_EQ(first, 1'000U + 10'000U);
+  EXPECT_EQ(second, 5'000U + 2'000U);
+  EXPECT_LE(run.points().size(), kMaxPoints);
+}
+
+TEST(Aggregate, KnowsAProcessThatDiedFromTheOneThatCameAfterIt) {
+  auto info = test::run_info(1, {test::phase("hold", 20 * kSecond)});
+  info.agents[0].incarnation = 2;
+  info.agents[0].last_seq = 10;
+  info.agents[0].dead = {{1, 6, "killed"}};
+  Aggregate run(info);
+  FakeAgent before("pc-1", 1), after("pc-1", 2);
+  for (int s = 0; s < 5; ++s)
+    run.add(before.next({.start = s * kSecond, .requests = test::ok_requests(3)}));
+  auto last = before.next(
+      {.start = 5 * kSecond, .length = kSecond / 2, .requests = test::ok_requests(1), .sent = 3});
+  last.recovered = true;
+  run.add(last);
+  for (int s = 0; s < 10; ++s)
+    run.add(after.next({.start = (10 + s) * kSecond, .requests = test::ok_requests(3)}));
+
+  auto sample = test::target_sample(25 * kSecond.count());
+  sample.agents = {{"pc-1", 1, 17, 17, 0}, {"pc-1", 2, 30, 30, 0}};
+  run.add(sample);
+  EXPECT_TRUE(run.gaps().empty()) << run.gaps().front().cause;
+  const auto absences = run.absences();
+  ASSERT_EQ(absences.size(), 1U);
+  EXPECT_EQ(absences[0].from, 5 * kSecond + kSecond / 2);
+  EXPECT_EQ(absences[0].to, 10 * kSecond);
+  EXPECT_EQ(absences[0].cause, "killed");
+
+  const auto summary = run.summary();
+  EXPECT_EQ(summary.agents, 1U);
+  EXPECT_EQ(summary.balance, Balance::explained) << summary.balance_lines.front();
+  EXPECT_THAT(summary.balance_lines.front(), testing::HasSubstr("in flight when it died 2"));
+  EXPECT_EQ(summary.verdict, Verdict::suspect);
+  EXPECT_THAT(summary.reasons,
+              testing::Contains("Agent pc-1 was away from 5.5 s to 10.0 s: killed."));
+  EXPECT_EQ(run.points()[7].agents_reporting, 1U);
+}
+
+TEST(Aggregate, MissesTheLastRecordsOfAProcessThatDied) {
+  auto info = test::run_info(1, {test::phase("hold", 20 * kSecond)});
+  info.agents[0].incarnation = 3;
+  info.agents[0].last_seq = 0;
+  info.agents[0].dead = {{1, 7, "killed"}, {2, {}, "exit 134"}};
+  Aggregate run(info);
+  FakeAgent before("pc-1", 1);
+  for (int s = 0; s < 5; ++s)
+    run.add(before.next({.start = s * kSecond, .requests = test::ok_requests(3)}));
+  const auto gaps = run.gaps();
+  ASSERT_EQ(gaps.size(), 2U);
+  EXPECT_EQ(gaps[1].cause,
+            "its process died (killed); its last record was 7, the last that came 5");
+  EXPECT_EQ(gaps[1].incarnation, 1U);
+  EXPECT_EQ(gaps[0].cause,
+            "its process died (exit 134) and nobody has said how many records it had");
+}
+
+// A process that is started again and again for weeks must not fill the memory.
+TEST(Aggregate, FoldsTheProcessesOfAnAgentThatRestartsWithoutEnd) {
+  auto info = test::run_info(2, {test::phase("hold", 5'000 * kSecond)});
+  Aggregate run(info);
+  TargetSample sample = test::target_sample(5'001 * kSecond.count());
+  std::uint64_t sent = 0;
+  for (std::uint64_t i = 1; i <= 5'000; ++i) {
+    FakeAgent process("pc-1", i);
+    run.add(process.next({.start = static_cast<std::int64_t>(i) * kSecond,
+                          .requests = test::ok_requests(2),
+                          .sent = 3}));
+    sent += 3;
+    sample.agents.push_back({"pc-1", i, 3, 2, 0});
+  }
+  run.add(sample);
+  EXPECT_LE(run.agents().size(), kMaxAccounts + 1);
+  EXPECT_EQ(run.broken_law_count(), 0U);
+  std::uint64_t counted = 0, in_flight = 0;
+  for (const auto& a : run.agents()) {
+    counted += a.counters.sent;
+    in_flight += a.counters.in_flight_end;
+  }
+  EXPECT_EQ(counted, sent);
+  EXPECT_EQ(in_flight, 5'000U);
+  std::vector<std::string> lines;
+  EXPECT_NE(run.balance(lines), Balance::unbalanced) << lines.front();
+}
+
 TEST(Aggregate, CountsTheDrainForTheLastPoint) {
   auto info = test::run_info(1, {test::phase("hold", 2 * kSecond)});
   info.agents[0].last_seq = 3;

@@ -73,6 +73,34 @@ TEST(Balance, IsUnbalancedIfTheTargetGotMoreThanWasSent) {
   EXPECT_THAT(r.worst_line, HasSubstr("3 more than were sent"));
 }
 
+TEST(Balance, CallsTheOutcomeOfWhatWasInFlightAtADeathUnknown) {
+  auto a = agent(100, 95, 98);
+  a.in_flight_end = 5;
+  a.incarnation = 3;
+  a.died = "killed";
+  a.last_interval_kept = true;
+  const auto r = check_balance(facts(a));
+  EXPECT_EQ(r.balance, Balance::explained);
+  EXPECT_THAT(r.worst_line, HasSubstr("pc-1 (process 3): sent 100"));
+  EXPECT_THAT(r.worst_line, HasSubstr("at most 5 explained by: in flight when it died 5"));
+
+  a.received = 100;
+  const auto all_received = check_balance(facts(a));
+  EXPECT_EQ(all_received.balance, Balance::explained);
+  EXPECT_THAT(all_received.worst_line,
+              HasSubstr("it died (killed): the outcome of 5 in flight then is unknown"));
+}
+
+TEST(Balance, ExplainsMoreReceivedThanStoredOnlyIfTheLastIntervalWasLost) {
+  auto a = agent(100, 100, 130);
+  a.died = "power loss or reboot";
+  const auto r = check_balance(facts(a));
+  EXPECT_EQ(r.balance, Balance::explained);
+  EXPECT_THAT(r.worst_line, HasSubstr("30 more than is stored: it died (power loss or reboot)"));
+  a.last_interval_kept = true;
+  EXPECT_EQ(check_balance(facts(a)).balance, Balance::unbalanced);
+}
+
 TEST(Balance, ExplainsMoreReceivedThanStoredByALostAgentOrAGap) {
   auto a = agent(100, 100, 150);
   a.lost = true;

@@ -83,6 +83,49 @@ TEST(Ledger, RemembersContentOverManyRecords) {
   EXPECT_EQ(ledger.offer(record(3), 1).ruling, Ruling::duplicate);
 }
 
+Record merged(std::uint64_t first, std::uint64_t last) {
+  Record r = record(last);
+  r.first_seq = first;
+  r.start = std::chrono::seconds(first - 1);
+  r.length = std::chrono::seconds(last - first + 1);
+  return r;
+}
+
+TEST(Ledger, TakesAMergedRecordWholeOrNotAtAll) {
+  Ledger ledger;
+  ledger.offer(record(1), 11);
+  EXPECT_EQ(ledger.offer(merged(3, 9), 39).ruling, Ruling::gap);
+  EXPECT_EQ(ledger.offer(merged(1, 9), 19).ruling, Ruling::gap) << "1 would count twice";
+  const auto entry = ledger.offer(merged(2, 9), 29);
+  EXPECT_EQ(entry.ruling, Ruling::accepted);
+  EXPECT_TRUE(entry.broken.empty());
+  EXPECT_EQ(ledger.offered_mark("pc-1", 7), 9U);
+  EXPECT_EQ(ledger.offer(merged(2, 9), 29).ruling, Ruling::duplicate);
+  EXPECT_EQ(ledger.offer(merged(2, 9), 28).ruling, Ruling::quarantined);
+  EXPECT_TRUE(ledger.offer(record(10), 10).broken.empty());
+}
+
+TEST(Ledger, ComparesContentOnlyWithTheSameRecord) {
+  Ledger ledger;
+  for (std::uint64_t seq = 1; seq <= 44; ++seq) ledger.offer(record(seq), seq);
+  ledger.offer(merged(45, 300), 300);
+  EXPECT_EQ(ledger.offer(record(290), 1).ruling, Ruling::duplicate);
+}
+
+TEST(Ledger, RemembersTheContentOfTheLatestIncarnationsOnly) {
+  Ledger ledger;
+  for (std::uint64_t incarnation = 1; incarnation <= 100; ++incarnation) {
+    Record r = record(1);
+    r.key.incarnation = incarnation;
+    EXPECT_EQ(ledger.offer(r, incarnation).ruling, Ruling::accepted);
+  }
+  Record old = record(1);
+  old.key.incarnation = 50;
+  EXPECT_EQ(ledger.offer(old, 999).ruling, Ruling::duplicate) << "its mark is kept";
+  old.key.incarnation = 100;
+  EXPECT_EQ(ledger.offer(old, 999).ruling, Ruling::quarantined);
+}
+
 TEST(ClosedRuns, StoresLateRecordsOfARunBehindItsMark) {
   ClosedRuns closed;
   closed.add("run", {});

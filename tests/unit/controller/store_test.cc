@@ -89,6 +89,7 @@ TEST_F(StoreTest, GivesBackWhatWasPut) {
     run.agents[0].start_skew_ns = -12;
     run.agents[1].lost_reason = "gone";
     run.agents[1].lost_at_ns = 99;
+    run.agents[1].dead = {{3, 17, "killed"}, {4, {}, "power loss or reboot"}};
     store->put_run(run, {3, "VALID", 10});
     wait(*store);
     // Read beside the writer.
@@ -112,6 +113,7 @@ TEST_F(StoreTest, GivesBackWhatWasPut) {
   EXPECT_EQ(got.agents[0].last_seq, 2U);
   EXPECT_EQ(got.agents[1].lost_at_ns, 99);
   EXPECT_EQ(got.agents[1].start_skew_ns, 0);
+  EXPECT_EQ(got.agents[1].dead, run.agents[1].dead);
   ASSERT_FALSE((*loaded)->agents().empty());
   EXPECT_EQ((*loaded)->agents()[0].records, 2U);
   EXPECT_EQ((*loaded)->agents()[0].incarnation, 0xfedcba9876543210U);
@@ -209,7 +211,43 @@ TEST_F(StoreTest, RefusesAnEmptyFile) {
 TEST_F(StoreTest, RefusesANewerStore) {
   open().reset();
   SQLite::Database(path_, SQLite::OPEN_READWRITE).exec("PRAGMA user_version = 99");
-  EXPECT_THAT(refusal().message, HasSubstr("newer spate (schema 99, this one knows 1)"));
+  EXPECT_THAT(refusal().message, HasSubstr("newer spate (schema 99, this one knows " +
+                                           std::to_string(kSchemaVersion) + ")"));
+}
+
+// What version 1 did not have is taken out of a new store again.
+TEST_F(StoreTest, BringsAnOlderStoreUpToDate) {
+  const auto columns = [&] {
+    SQLite::Database db(path_, SQLite::OPEN_READONLY);
+    SQLite::Statement row(db,
+                          "SELECT t.name, c.name, c.type, c.dflt_value FROM sqlite_schema t, "
+                          "pragma_table_info(t.name) c ORDER BY t.name, c.name");
+    std::vector<std::string> all;
+    while (row.executeStep()) {
+      all.push_back(row.getColumn(0).getString() + "." + row.getColumn(1).getString() + " " +
+                    row.getColumn(2).getString() + " " + row.getColumn(3).getString());
+    }
+    return all;
+  };
+  {
+    auto store = open();
+    store->put_run(info(), {});
+    put_records(*store, 2);
+    wait(*store);
+  }
+  const auto fresh = columns();
+  {
+    SQLite::Database db(path_, SQLite::OPEN_READWRITE);
+    for (const char* column : {"first_seq", "guard", "recovered"})
+      db.exec(std::string("ALTER TABLE records DROP COLUMN ") + column);
+    db.exec("DROP TABLE dead_incarnations");
+    db.exec("PRAGMA user_version = 1");
+  }
+  open();
+  EXPECT_EQ(columns(), fresh);
+  const auto loaded = load_run(path_, info().id);
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+  EXPECT_EQ((*loaded)->agents().at(0).records, 2U);
 }
 
 TEST_F(StoreTest, RefusesADatabaseOfAnotherProgram) {
