@@ -5,12 +5,11 @@
 // those of the process before that it had to close as crashed.
 
 #include <deque>
-#include <functional>
 #include <string>
 
 #include "controller/agent_events.h"
 #include "controller/ledger.h"
-#include "controller/store.h"
+#include "controller/store_op.h"
 
 namespace spate::controller {
 

@@ -3,9 +3,9 @@
 // The controller: one control loop on one thread that owns the registry, the live runs and the gRPC
 // server, and talks to the store's thread and to gRPC's by messages only. `run()` is that thread.
 //
-// One live run per agent; up to kMaxLiveRuns at a time on different agents. Runs that an earlier
-// process left are closed as crashed when the store is opened; agents that still run one are told
-// to stop, and what they deliver late is stored.
+// What it decides is the coordinator's (coordinator.h); this is the edge that tells it what happens
+// and does what it wants. Runs that an earlier process left are closed as crashed when the store is
+// opened; agents that still run one are told to stop, and what they deliver late is stored.
 
 #include <memory>
 #include <string>
@@ -19,7 +19,6 @@ struct TlsFiles;
 
 namespace spate::controller {
 
-inline constexpr std::size_t kMaxLiveRuns = 32;
 inline constexpr std::size_t kMaxWaitingReads = 32;
 
 class Controller {

@@ -85,10 +85,10 @@ struct OperatorHandlers {
   // Returns how to withdraw the order while it is not answered.
   std::function<std::function<void()>(SubmitOrder, std::function<void(SubmitAnswer)>)> submit;
   std::function<void(const std::string& run, std::shared_ptr<WatchSink>)> watch;
-  std::function<Result<void>(const std::string& run, bool at_once)> stop;
+  std::function<void(const std::string& run, bool at_once, std::function<void(Result<void>)>)> stop;
   std::function<void(const std::string& run, std::function<void(Result<std::vector<RunRow>>)>)>
       list_runs;
-  std::function<std::vector<AgentRow>()> list_agents;
+  std::function<void(std::function<void(std::vector<AgentRow>)>)> list_agents;
   std::function<void(const std::string& run, const std::string& format,
                      std::function<void(Result<std::string>)>)>
       report;

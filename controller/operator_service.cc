@@ -341,11 +341,12 @@ class OperatorService::Impl final : public Operator::CallbackService {
                                  ops::v1::StopReply* reply) override {
     return unary(context,
                  [this, run = request->run(), at_once = request->now(), reply](Unary* call) {
-                   const auto stopped = handlers_.stop(run, at_once);
-                   if (!stopped) reply->set_error(stopped.error().message);
-                   call->answer(stopped || stopped.error().code != ErrorCode::not_found
-                                    ? grpc::Status::OK
-                                    : to_status(stopped.error()));
+                   handlers_.stop(run, at_once, [call, reply](const Result<void>& stopped) {
+                     if (!stopped) reply->set_error(stopped.error().message);
+                     call->answer(stopped || stopped.error().code != ErrorCode::not_found
+                                      ? grpc::Status::OK
+                                      : to_status(stopped.error()));
+                   });
                  });
   }
 
@@ -366,8 +367,10 @@ class OperatorService::Impl final : public Operator::CallbackService {
                                        const ops::v1::ListAgentsRequest*,
                                        ops::v1::ListAgentsReply* reply) override {
     return unary(context, [this, reply](Unary* call) {
-      for (const AgentRow& row : handlers_.list_agents()) fill(*reply->add_agents(), row);
-      call->answer(grpc::Status::OK);
+      handlers_.list_agents([call, reply](const std::vector<AgentRow>& rows) {
+        for (const AgentRow& row : rows) fill(*reply->add_agents(), row);
+        call->answer(grpc::Status::OK);
+      });
     });
   }
 

@@ -403,14 +403,13 @@ void Run::on(const run_input::Tick&, Instant now) {
 
 void Run::refuse(std::vector<std::string> problems, int exit_code) {
   send_stop_to_unfinished(Duration{}, "the run was refused");
-  const bool has_row = stage_ != RunStage::waiting;
   info_.end = RunEnd::failed;
   info_.end_reason = "refused: " + problems.front();
   if (problems.size() > 1)
     info_.end_reason += " (and " + std::to_string(problems.size() - 1) + " more)";
   stage_ = RunStage::finished;
   info_.state = RunState::finished;
-  if (has_row) actions_.emplace_back(run_action::Save{});
+  actions_.emplace_back(run_action::Save{});
   actions_.emplace_back(run_action::Refused{std::move(problems), exit_code});
   actions_.emplace_back(run_action::Close{});
 }

@@ -85,7 +85,8 @@ class Rows {
                 " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"),
         event_(db, "INSERT INTO events (run, at_ns, severity, text) VALUES (?,?,?,?)") {}
 
-  void put(const RunInfo& info, const RunOutcome& outcome) {
+  void put(const store_op::PutRun& op) {
+    const auto& [info, outcome] = op;
     run(run_, info.id, info.plan.name, std::string(name(info.state)), std::string(name(info.end)),
         info.end_reason, info.submitted_wall_ms, info.started_wall_ms,
         std::int64_t{info.length.count()}, to_sql(outcome.duplicates), outcome.verdict,
@@ -100,7 +101,8 @@ class Rows {
     for (std::size_t i = 0; i < info.agents.size(); ++i) put_agent(info.id, i, info.agents[i]);
   }
 
-  void put(const Record& r, const std::string& wire) {
+  void put(const store_op::PutRecord& op) {
+    const auto& [r, wire] = op;
     record_.tryReset();
     int i = 0;
     record_.bind(++i, r.key.run);
@@ -122,17 +124,19 @@ class Rows {
     run(mark_, r.key.run, r.key.agent, to_sql(r.key.incarnation), to_sql(r.key.seq));
   }
 
-  void put(const std::string& run_id, const TargetSample& s) {
+  void put(const store_op::PutSample& op) {
+    const TargetSample& s = op.sample;
     nlohmann::json agents = nlohmann::json::array();
     for (const auto& a : s.agents)
       agents.push_back({a.agent, a.incarnation, a.received, a.completed, a.refused});
-    run(sample_, run_id, s.at_ns, s.boot_id, s.allocator, to_sql(s.received), to_sql(s.completed),
+    run(sample_, op.run, s.at_ns, s.boot_id, s.allocator, to_sql(s.received), to_sql(s.completed),
         to_sql(s.refused), to_sql(s.address_space_bytes), to_sql(s.rss_bytes), to_sql(s.cpu_ns),
         static_cast<std::int64_t>(s.threads), to_sql(s.open_connections), agents.dump());
   }
 
-  void put(const std::string& run_id, const RunEvent& e) {
-    run(event_, run_id, e.at_ns, std::string(severity_name(e.severity)), e.text);
+  void put(const store_op::PutEvent& op) {
+    const RunEvent& e = op.event;
+    run(event_, op.run, e.at_ns, std::string(severity_name(e.severity)), e.text);
   }
 
  private:
@@ -180,13 +184,14 @@ class Rows {
 };
 
 // Closes what an earlier process left: its rows carry `crashed` since they were made.
-void close_crashed(SQLite::Database& db, std::vector<std::string>& runs, std::vector<Mark>& marks) {
+void close_crashed(SQLite::Database& db, Restored& restored) {
   SQLite::Transaction transaction(db);
   {
     SQLite::Statement unfinished(db, "SELECT id FROM runs WHERE state <> 'finished'");
-    while (unfinished.executeStep()) runs.push_back(unfinished.getColumn(0).getString());
+    while (unfinished.executeStep())
+      restored.closed.push_back({unfinished.getColumn(0).getString(), {}, true});
   }
-  for (const std::string& id : runs) {
+  for (auto& [id, marks, is_news] : restored.closed) {
     SQLite::Statement mark(db, "SELECT agent, incarnation, seq FROM marks WHERE run = ?");
     mark.bind(1, id);
     while (mark.executeStep()) {
@@ -228,7 +233,7 @@ class Store::Writer {
         rows_(std::make_unique<Rows>(*db_)),
         timer_(loop_),
         guard_(loop_.get_executor()) {
-    close_crashed(*db_, crashed_runs_, crashed_marks_);
+    close_crashed(*db_, restored_);
     thread_ = std::thread([this] { loop_.run(); });
   }
 
@@ -245,10 +250,13 @@ class Store::Writer {
   }
 
   struct Entry {
-    std::function<void(Rows&)> apply;  // empty: a barrier
-    std::optional<Mark> mark;
+    std::optional<StoreOp> op;  // empty: a barrier
     std::function<void()> done;
-    bool may_be_dropped = false;
+
+    bool may_be_dropped() const {
+      return op && (std::holds_alternative<store_op::PutSample>(*op) ||
+                    std::holds_alternative<store_op::PutEvent>(*op));
+    }
   };
 
   void put(Entry entry) {
@@ -256,12 +264,11 @@ class Store::Writer {
   }
 
   const std::string path_;
-  std::vector<std::string> crashed_runs_;
-  std::vector<Mark> crashed_marks_;
+  Restored restored_;
 
  private:
   void enqueue(Entry entry) {
-    if (entry.may_be_dropped && queue_.size() >= kMaxQueued) {
+    if (entry.may_be_dropped() && queue_.size() >= kMaxQueued) {
       ++dropped_;
       return;
     }
@@ -314,9 +321,9 @@ class Store::Writer {
     db_->exec("BEGIN IMMEDIATE");
     try {
       for (const Entry& entry : queue_) {
-        if (!entry.apply) continue;
+        if (!entry.op) continue;
         try {
-          entry.apply(*rows_);
+          std::visit([this](const auto& op) { rows_->put(op); }, *entry.op);
         } catch (const SQLite::Exception& e) {
           // Only this row is wrong; it must not keep the others out for ever.
           if (e.getErrorCode() != SQLITE_CONSTRAINT) throw;
@@ -335,8 +342,11 @@ class Store::Writer {
     std::vector<Entry> written = std::exchange(queue_, {});
     std::map<std::tuple<std::string, std::string, std::uint64_t>, std::uint64_t> highest;
     for (const Entry& entry : written) {
-      if (entry.mark)
-        highest[{entry.mark->run, entry.mark->agent, entry.mark->incarnation}] = entry.mark->seq;
+      if (!entry.op) continue;
+      if (const auto* put = std::get_if<store_op::PutRecord>(&*entry.op)) {
+        const RecordKey& key = put->record.key;
+        highest[{key.run, key.agent, key.incarnation}] = key.seq;
+      }
     }
     std::vector<Mark> marks;
     for (const auto& [key, seq] : highest) {
@@ -422,31 +432,12 @@ Store::Store(std::unique_ptr<Writer> writer) : writer_(std::move(writer)) {}
 Store::~Store() = default;
 
 const std::string& Store::path() const { return writer_->path_; }
-const std::vector<Mark>& Store::marks_of_crashed() const { return writer_->crashed_marks_; }
-const std::vector<std::string>& Store::crashed_runs() const { return writer_->crashed_runs_; }
+const Restored& Store::restored() const { return writer_->restored_; }
 
-void Store::put_run(const RunInfo& info, const RunOutcome& outcome) {
-  writer_->put({[info, outcome](Rows& rows) { rows.put(info, outcome); }, {}, {}, false});
-}
-
-void Store::put_record(const Record& record, std::string wire_bytes) {
-  const Mark mark{record.key.run, record.key.agent, record.key.incarnation, record.key.seq};
-  auto shared =
-      std::make_shared<const std::pair<Record, std::string>>(record, std::move(wire_bytes));
-  writer_->put(
-      {[shared](Rows& rows) { rows.put(shared->first, shared->second); }, mark, {}, false});
-}
-
-void Store::put_sample(const std::string& run, const TargetSample& sample) {
-  writer_->put({[run, sample](Rows& rows) { rows.put(run, sample); }, {}, {}, true});
-}
-
-void Store::put_event(const std::string& run, const RunEvent& event) {
-  writer_->put({[run, event](Rows& rows) { rows.put(run, event); }, {}, {}, true});
-}
+void Store::put(StoreOp op) { writer_->put({std::move(op), {}}); }
 
 void Store::when_committed(std::function<void()> done) {
-  writer_->put({{}, {}, std::move(done), false});
+  writer_->put({std::nullopt, std::move(done)});
 }
 
 }  // namespace spate::controller

@@ -15,8 +15,9 @@
 // agents' windows (64 records each); past kMaxQueued, target samples and events are dropped and
 // counted.
 //
-// All put_ functions may be called from any one thread (the control loop) and never block. The
-// callbacks come on the writer thread. The destructor writes what is queued, if it can, and joins.
+// `put` and `when_committed` may be called from any one thread (the control loop) and never block.
+// The callbacks come on the writer thread. The destructor writes what is queued, if it can, and
+// joins.
 
 #include <cstdint>
 #include <functional>
@@ -24,9 +25,9 @@
 #include <string>
 #include <vector>
 
-#include "common/record.h"
 #include "common/result.h"
-#include "controller/run_info.h"
+#include "controller/restored.h"
+#include "controller/store_op.h"
 
 namespace spate::controller {
 
@@ -34,22 +35,6 @@ inline constexpr Duration kCommitDelay = std::chrono::milliseconds(50);
 inline constexpr std::size_t kCommitRecords = 512;
 inline constexpr Duration kRetry = std::chrono::seconds(1);
 inline constexpr std::size_t kMaxQueued = 100'000;
-
-// What the list of runs shows besides RunInfo; made when a run ends.
-struct RunOutcome {
-  std::uint64_t duplicates = 0;
-  std::string verdict;
-  std::uint64_t requests = 0;
-};
-
-struct Mark {
-  std::string run;
-  std::string agent;
-  std::uint64_t incarnation = 0;
-  std::uint64_t seq = 0;
-
-  bool operator==(const Mark&) const = default;
-};
 
 class Store {
  public:
@@ -67,14 +52,10 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   const std::string& path() const;
-  // Marks of the runs that an earlier process left unfinished; `open` has closed them as crashed.
-  const std::vector<Mark>& marks_of_crashed() const;
-  const std::vector<std::string>& crashed_runs() const;
+  // What an earlier process left; runs that it left unfinished were closed as crashed by `open`.
+  const Restored& restored() const;
 
-  void put_run(const RunInfo& info, const RunOutcome& outcome);
-  void put_record(const Record& record, std::string wire_bytes);
-  void put_sample(const std::string& run, const TargetSample& sample);
-  void put_event(const std::string& run, const RunEvent& event);
+  void put(StoreOp op);
   // Called on the writer thread when everything put before is committed.
   void when_committed(std::function<void()> done);
 

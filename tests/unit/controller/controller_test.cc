@@ -332,15 +332,18 @@ TEST_F(ControllerTest, ForgetsASubmissionWhoseClientHasLeft) {
   ops::v1::SubmitReply reply;
   EXPECT_EQ(stub_->Submit(&context, request, &reply).error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
-  // Agents that come now are not taken.
+  // Agents that come now are not taken; what happened is on record.
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   ops::v1::ListRunsReply runs;
   do {
     grpc::ClientContext list;
     runs.Clear();
     ASSERT_TRUE(stub_->ListRuns(&list, {}, &runs).ok());
-  } while (runs.runs_size() > 0 && std::chrono::steady_clock::now() < deadline);
-  EXPECT_EQ(runs.runs_size(), 0);
+  } while ((runs.runs_size() == 0 || runs.runs(0).state() != "stopped") &&
+           std::chrono::steady_clock::now() < deadline);
+  ASSERT_EQ(runs.runs_size(), 1);
+  EXPECT_EQ(runs.runs(0).state(), "stopped");
+  EXPECT_THAT(runs.runs(0).reason(), HasSubstr("the client left before the start"));
 }
 
 }  // namespace

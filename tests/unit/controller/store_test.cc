@@ -62,7 +62,7 @@ class StoreTest : public testing::Test {
       interval.start = i * test::kSecond;
       interval.requests = test::ok_requests(5);
       const Record record = agent_.next(interval);
-      store.put_record(record, wire::to_bytes(record));
+      store.put(store_op::PutRecord{record, wire::to_bytes(record)});
     }
   }
 
@@ -75,12 +75,13 @@ TEST_F(StoreTest, GivesBackWhatWasPut) {
   RunInfo run = info();
   {
     auto store = open();
-    store->put_run(run, {});
+    store->put(store_op::PutRun{run, {}});
     put_records(*store, 2);
     TargetSample sample = test::target_sample(5);
     sample.agents.push_back({"pc-1", 0xfedcba9876543210U, 10, 9, 1});
-    store->put_sample(run.id, sample);
-    store->put_event(run.id, {-7, RunEvent::Severity::warning, "agent lost agent=pc-2"});
+    store->put(store_op::PutSample{run.id, sample});
+    store->put(
+        store_op::PutEvent{run.id, {-7, RunEvent::Severity::warning, "agent lost agent=pc-2"}});
     run.state = RunState::finished;
     run.end = RunEnd::stopped;
     run.end_reason = "stopped by the user";
@@ -90,7 +91,7 @@ TEST_F(StoreTest, GivesBackWhatWasPut) {
     run.agents[1].lost_reason = "gone";
     run.agents[1].lost_at_ns = 99;
     run.agents[1].dead = {{3, 17, "killed"}, {4, {}, "power loss or reboot"}};
-    store->put_run(run, {3, "VALID", 10});
+    store->put(store_op::PutRun{run, {3, "VALID", 10}});
     wait(*store);
     // Read beside the writer.
     const auto listed = list_runs(path_);
@@ -128,7 +129,7 @@ TEST_F(StoreTest, ReportsMarksAfterTheCommit) {
   std::promise<std::vector<Mark>> committed;
   auto store =
       open({[&](std::vector<Mark> marks) { committed.set_value(std::move(marks)); }, {}, {}});
-  store->put_run(info(), {});
+  store->put(store_op::PutRun{info(), {}});
   put_records(*store, 3);
   auto future = committed.get_future();
   ASSERT_EQ(future.wait_for(std::chrono::seconds(20)), std::future_status::ready);
@@ -144,14 +145,16 @@ TEST_F(StoreTest, ReportsMarksAfterTheCommit) {
 TEST_F(StoreTest, ClosesUnfinishedRunsAsCrashedAndKeepsTheirMarks) {
   {
     auto store = open();
-    store->put_run(info(), {});
+    store->put(store_op::PutRun{info(), {}});
     put_records(*store, 4);
     wait(*store);
   }
   auto store = open();
-  EXPECT_THAT(store->crashed_runs(), testing::ElementsAre(info().id));
-  ASSERT_EQ(store->marks_of_crashed().size(), 1U);
-  EXPECT_EQ(store->marks_of_crashed()[0].seq, 4U);
+  ASSERT_EQ(store->restored().closed.size(), 1U);
+  EXPECT_EQ(store->restored().closed[0].run, info().id);
+  EXPECT_TRUE(store->restored().closed[0].is_news);
+  ASSERT_EQ(store->restored().closed[0].marks.size(), 1U);
+  EXPECT_EQ(store->restored().closed[0].marks[0].seq, 4U);
   const auto loaded = load_run(path_, info().id);
   ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
   EXPECT_EQ((*loaded)->info().end, RunEnd::crashed);
@@ -174,7 +177,7 @@ TEST_F(StoreTest, RefusesAStoreInUse) {
 TEST_F(StoreTest, RefusesADamagedStore) {
   {
     auto store = open();
-    store->put_run(info(), {});
+    store->put(store_op::PutRun{info(), {}});
     put_records(*store, 50);
     wait(*store);
   }
@@ -194,7 +197,7 @@ TEST_F(StoreTest, RefusesADamagedStore) {
 TEST_F(StoreTest, RefusesATruncatedStore) {
   {
     auto store = open();
-    store->put_run(info(), {});
+    store->put(store_op::PutRun{info(), {}});
     put_records(*store, 50);
     wait(*store);
   }
@@ -231,7 +234,7 @@ TEST_F(StoreTest, BringsAnOlderStoreUpToDate) {
   };
   {
     auto store = open();
-    store->put_run(info(), {});
+    store->put(store_op::PutRun{info(), {}});
     put_records(*store, 2);
     wait(*store);
   }
@@ -265,7 +268,7 @@ TEST_F(StoreTest, RefusesAFileThatIsNoDatabase) {
 
 TEST_F(StoreTest, UsesTheStatedDiscipline) {
   auto store = open();
-  store->put_run(info(), {});
+  store->put(store_op::PutRun{info(), {}});
   wait(*store);
   SQLite::Database db(path_, SQLite::OPEN_READONLY);
   EXPECT_EQ(fs::status(path_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
@@ -289,7 +292,7 @@ TEST_F(StoreTest, KeepsRecordsWhileItCannotWriteAndGoesOnByItself) {
                        if (!std::exchange(told, true)) trouble.set_value();
                      },
                      [&] { recovered.set_value(); }});
-  store->put_run(info(), {});
+  store->put(store_op::PutRun{info(), {}});
   wait(*store);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);

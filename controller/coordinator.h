@@ -1,0 +1,118 @@
+#pragma once
+
+// Everything the controller decides: who the agents are, what each live run does next, which
+// records are taken, what operators are told. A state machine: step(event, now) returns what must
+// be done, in order. Pure: it knows no socket, file, thread, clock or randomness, so the simulation
+// runs whole clusters of it. One thread; in a process that is the control loop (controller.cc).
+//
+// One live run per agent; up to kMaxLiveRuns at a time on different agents.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/endpoint.h"
+#include "controller/closed_runs.h"
+#include "controller/coordinator_io.h"
+#include "controller/live_run.h"
+#include "controller/registry.h"
+#include "controller/restored.h"
+
+namespace spate::controller {
+
+inline constexpr std::size_t kMaxLiveRuns = 32;
+inline constexpr Duration kHelloDeadline = std::chrono::seconds(10);
+// A watcher hears of a run's end when it is stored, but not never.
+inline constexpr Duration kFinalCommitDeadline = std::chrono::seconds(5);
+
+class Coordinator {
+ public:
+  struct Config {
+    // Whether the target's statistics may be asked for there. Always the same answer for the same
+    // address. Empty: always.
+    std::function<Result<void>(const Endpoint& probe)> may_probe;
+  };
+  Coordinator(Config config, const Restored& restored);
+
+  std::vector<Action> step(Event event, Instant now);
+
+  const Registry& registry() const { return registry_; }
+  // Null if no such run is live.
+  const LiveRun* live_run(const std::string& run) const;
+
+ private:
+  // A member of a live run that spoke.
+  struct Speaker {
+    StreamId stream = 0;
+    std::string name;
+    std::uint64_t incarnation = 0;
+  };
+
+  void on(event::StreamOpened& e, Instant now);
+  void on(event::StreamClosed& e, Instant now);
+  void on(event::FromAgent& e, Instant now);
+  void on(event::Committed& e, Instant now);
+  void on(event::BarrierPassed& e, Instant now);
+  void on(event::StoreInTrouble& e, Instant now);
+  void on(event::StoreRecovered& e, Instant now);
+  void on(event::Sampled& e, Instant now);
+  void on(event::Submit& e, Instant now);
+  void on(event::Withdraw& e, Instant now);
+  void on(event::Watch& e, Instant now);
+  void on(event::WatcherLeft& e, Instant now);
+  void on(event::Stop& e, Instant now);
+  void on(event::ListRuns& e, Instant now);
+  void on(event::ListAgents& e, Instant now);
+  void on(event::Tick& e, Instant now);
+  void on(event::ShutDown& e, Instant now);
+
+  void said_hello(StreamId stream, const AgentHello& hello, Instant now);
+  void said(const Speaker& who, AgentHeartbeat& m, Instant now);
+  void said(const Speaker& who, AgentPrepareReply& m, Instant now);
+  void said(const Speaker& who, AgentArmed& m, Instant now);
+  void said(const Speaker& who, AgentStarted& m, Instant now);
+  void said(const Speaker& who, AgentFinished& m, Instant now);
+  void said(const Speaker& who, AgentRecord& m, Instant now);
+  void said(const Speaker& who, AgentNonsense& m, Instant now);
+  void said(const Speaker&, AgentEpochReply&, Instant) {}
+  void said(const Speaker&, AgentEpochApplied&, Instant) {}
+  void said(const Speaker&, AgentHello&, Instant) {}  // said_hello's
+
+  void resume(StreamId stream, const std::string& agent, const AgentHello& hello, Instant now);
+  void lose(const std::string& agent, std::uint64_t incarnation, const std::string& cause,
+            Instant now);
+  void take_late(const Speaker& who, AgentRecord& record);
+  void agents_changed(Instant now);
+  void close_finished(Instant now);
+  void end_watchers(bool all_committed, std::uint64_t barrier, Instant now);
+  LiveRun* live_run_of(const std::string& run, const Speaker& who);
+  std::vector<LiveRun*> live_runs_of(const std::string& agent, std::uint64_t incarnation);
+  std::string busy_with(const AgentEntry& agent) const;
+  void send(StreamId stream, ControllerMessage message);
+  void close(StreamId stream, const std::string& reason);
+  void log(RunEvent::Severity severity, std::string text);
+  void log_in_runs(RunEvent::Severity severity, const std::string& text, Instant now);
+
+  // Watchers of a run that has ended, until its end is stored.
+  struct Ending {
+    std::uint64_t barrier = 0;
+    Instant deadline{};
+    std::vector<Token> watchers;
+    WatchEnd end;
+  };
+
+  const Config config_;
+  Registry registry_;
+  std::map<StreamId, Instant> silent_streams_;  // opened, no hello yet
+  std::map<std::string, std::unique_ptr<LiveRun>> live_;
+  ClosedRuns closed_runs_;
+  std::vector<Ending> endings_;
+  std::uint64_t next_barrier_ = 1;
+  bool is_shutting_down_ = false;
+  bool has_exited_ = false;
+  std::vector<Action> actions_;
+};
+
+}  // namespace spate::controller

@@ -1,0 +1,58 @@
+#pragma once
+
+// What is written to the store, as values: the coordinator makes them, the store commits them in
+// the order in which they came.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "common/record.h"
+#include "controller/run_info.h"
+
+namespace spate::controller {
+
+// What the list of runs shows besides RunInfo.
+struct RunOutcome {
+  std::uint64_t duplicates = 0;
+  std::string verdict;  // empty while the run is live
+  std::uint64_t requests = 0;
+};
+
+// Everything of one incarnation of an agent up to `seq` is stored.
+struct Mark {
+  std::string run;
+  std::string agent;
+  std::uint64_t incarnation = 0;
+  std::uint64_t seq = 0;
+
+  bool operator==(const Mark&) const = default;
+};
+
+namespace store_op {
+
+// Makes the run's row, or brings it up to date.
+struct PutRun {
+  RunInfo info;
+  RunOutcome outcome;
+};
+// The record and its mark, in one transaction.
+struct PutRecord {
+  Record record;
+  std::string bytes;  // as they came
+};
+struct PutSample {
+  std::string run;
+  TargetSample sample;
+};
+struct PutEvent {
+  std::string run;
+  RunEvent event;
+};
+
+}  // namespace store_op
+
+using StoreOp =
+    std::variant<store_op::PutRun, store_op::PutRecord, store_op::PutSample, store_op::PutEvent>;
+
+}  // namespace spate::controller

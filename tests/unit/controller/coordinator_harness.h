@@ -1,0 +1,164 @@
+#pragma once
+
+// A coordinator under a manual clock, with what it asked for sorted by kind, and agents that are a
+// few lines each.
+
+#include <gmock/gmock.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/version.h"
+#include "controller/coordinator.h"
+#include "tests/unit/controller/run_data.h"
+
+namespace spate::controller::test {
+
+inline const char* const kScript = R"({
+  "name": "script", "target": {"url": "grpc://127.0.0.1:1"},
+  "call": {"method": "spate.target.v1.Calls/Call", "message": {}},
+  "load": {"model": "closed", "connections": 10}, "agents": {"count": 2},
+  "interval": "1s", "phases": [{"name": "flood", "for": "60s"}]})";
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  void start(const Restored& restored = {}) {
+    coordinator_ = std::make_unique<Coordinator>(Coordinator::Config{}, restored);
+  }
+
+  void step(Event event) {
+    for (Action& action : coordinator_->step(std::move(event), now_)) {
+      if (auto* write = std::get_if<action::Write>(&action)) write_(write->op);
+      if (auto* barrier = std::get_if<action::Barrier>(&action)) barrier_ = barrier->barrier;
+      if (auto* log = std::get_if<action::Log>(&action)) log_ += log->text + "\n";
+      actions_.push_back(std::move(action));
+    }
+  }
+  void tick_after(Duration d) {
+    now_ += d;
+    step(event::Tick{});
+  }
+  // In steps that agents with heartbeats survive.
+  void pass(Duration d) {
+    for (const Instant end = now_ + d; now_ < end;) {
+      for (const auto& [name, stream] : streams_)
+        step(event::FromAgent{stream, AgentHeartbeat{to_ns(now_), 0, 0, to_ns(now_)}});
+      tick_after(std::min<Duration>(end - now_, std::chrono::milliseconds(500)));
+    }
+  }
+
+  AgentHello hello(const std::string& name, std::uint64_t incarnation) {
+    AgentHello h;
+    h.protocol = kProtocolVersion;
+    h.version = kVersion;
+    h.name = name;
+    h.incarnation = incarnation;
+    h.host = name + "-host";
+    h.peer = name + "-peer";
+    return h;
+  }
+  void say_hello(const AgentHello& h) {
+    streams_[h.name] = next_stream_++;
+    step(event::StreamOpened{streams_[h.name]});
+    say(h.name, h);
+  }
+  void say(const std::string& agent, AgentMessage message) {
+    step(event::FromAgent{streams_.at(agent), std::move(message)});
+  }
+  void cut(const std::string& agent) {
+    const StreamId stream = streams_.at(agent);
+    streams_.erase(agent);
+    step(event::StreamClosed{stream});
+  }
+
+  // The last message of this type to an agent; null: none.
+  template <class Message>
+  const Message* sent(const std::string& agent) const {
+    const Message* found = nullptr;
+    for (const Action& action : actions_) {
+      const auto* send = std::get_if<action::Send>(&action);
+      if (send == nullptr || send->stream != streams_.at(agent)) continue;
+      if (const auto* m = std::get_if<Message>(&send->message)) found = m;
+    }
+    return found;
+  }
+  template <class Kind>
+  const Kind* last() const {
+    const Kind* found = nullptr;
+    for (const Action& action : actions_) {
+      if (const auto* one = std::get_if<Kind>(&action)) found = one;
+    }
+    return found;
+  }
+
+  std::string submit(const std::string& plan = kScript) {
+    SubmitOrder order;
+    order.plan = plan;
+    step(event::Submit{++token_, order, 1'796'034'379'000, 77});
+    return last_run();
+  }
+  std::string last_run() const { return info_.empty() ? "" : info_.rbegin()->first; }
+  // Two agents, and the run up to the stage `running`.
+  std::string start_run() {
+    say_hello(hello("pc-1", 1));
+    say_hello(hello("pc-2", 1));
+    const std::string run = submit();
+    for (const char* agent : {"pc-1", "pc-2"}) {
+      say(agent, AgentPrepareReply{run, {}});
+      say(agent, AgentArmed{run, 5, 5, {}});
+    }
+    pass(kStartLead);
+    EXPECT_EQ(coordinator_->live_run(run)->run().stage(), RunStage::running);
+    return run;
+  }
+  AgentRecord record(FakeAgent& agent, const std::string& run, Duration start) {
+    FakeAgent::Interval interval;
+    interval.start = start;
+    interval.requests = ok_requests(5);
+    AgentRecord r{agent.next(interval), {}};
+    r.record.key.run = run;
+    r.bytes = std::to_string(r.record.key.seq);
+    return r;
+  }
+  // The store has committed everything it was given.
+  void commit() {
+    std::vector<Mark> marks;
+    for (const auto& [key, seq] : std::exchange(uncommitted_, {}))
+      marks.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), seq});
+    step(event::Committed{std::move(marks)});
+  }
+
+  Instant now_ = from_ns(1'000'000'000'000);
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<Action> actions_;
+  std::string log_;
+  std::uint64_t barrier_ = 0;
+  std::map<std::string, RunInfo> info_;  // as written last
+  std::map<std::string, RunOutcome> outcome_;
+  std::vector<Record> records_;
+  std::string events_;
+  std::map<std::string, StreamId> streams_;
+  Token token_ = 0;
+
+ private:
+  void write_(const StoreOp& op) {
+    if (const auto* run = std::get_if<store_op::PutRun>(&op)) {
+      info_[run->info.id] = run->info;
+      outcome_[run->info.id] = run->outcome;
+    } else if (const auto* put = std::get_if<store_op::PutRecord>(&op)) {
+      const RecordKey& key = put->record.key;
+      uncommitted_[{key.run, key.agent, key.incarnation}] = key.seq;
+      records_.push_back(put->record);
+    } else if (const auto* event = std::get_if<store_op::PutEvent>(&op)) {
+      events_ += event->event.text + "\n";
+    }
+  }
+
+  StreamId next_stream_ = 1;
+  std::map<std::tuple<std::string, std::string, std::uint64_t>, std::uint64_t> uncommitted_;
+};
+
+}  // namespace spate::controller::test
