@@ -43,7 +43,10 @@ int check(const Flags& flags) {
 int explain(const Flags& flags) {
   Plan plan;
   if (const int exit_code = load(flags, plan); exit_code != kPassed) return exit_code;
-  std::fputs((flags.output == "json" ? explain_json(plan) : explain_text(plan)).c_str(), stdout);
+  const std::int64_t now = wall_clock_ms();
+  const auto text = flags.output == "json" ? explain_json(plan, now) : explain_text(plan, now);
+  if (!text) return fail(text.error());
+  std::fputs(text->c_str(), stdout);
   return kPassed;
 }
 

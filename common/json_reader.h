@@ -27,6 +27,7 @@ class JsonReader {
   // `problems` outlives the reader.
   explicit JsonReader(std::vector<PlanProblem>& problems) : problems_(problems) {}
 
+  bool has_problems() const { return !problems_.empty(); }
   void report(const JsonNode& node, const std::string& path, std::string text);
   void report_missing(const std::string& path, std::string text);
   void find_repeated_keys(const JsonNode& node, const std::string& path);

@@ -148,6 +148,32 @@ void ParameterReader::read_group(const JsonNode& node, const std::string& where,
                    where + "/" + node.keys[i], patch);
 }
 
+ParameterPatch ParameterReader::read_patch(const JsonNode& node, const std::string& where,
+                                           std::string_view when,
+                                           const std::vector<std::string>& others) {
+  ParameterPatch patch;
+  const auto is_group = [](const std::string& key) {
+    return std::any_of(paths().begin(), paths().end(),
+                       [&](const std::string& p) { return starts_with(p, key + "."); });
+  };
+  const auto read = [&](const std::string& path, const JsonNode& value, const std::string& at) {
+    if (!read_parameter(path, value, at, patch)) report(value, at, objection_to_path(path, when));
+  };
+  for (std::size_t i = 0; i < node.keys.size(); ++i) {
+    const std::string& key = node.keys[i];
+    const JsonNode& child = node.children[i];
+    const std::string at = where + "/" + key;
+    if (std::find(others.begin(), others.end(), key) != others.end()) continue;
+    if (is_group(key) && child.is_object()) {
+      for (std::size_t k = 0; k < child.keys.size(); ++k)
+        read(key + "." + child.keys[k], child.children[k], at + "/" + child.keys[k]);
+    } else {
+      read(key, child, at);
+    }
+  }
+  return patch;
+}
+
 void ParameterReader::settle_pause(const JsonNode* calls, const JsonNode* pause,
                                    const std::string& where,
                                    std::optional<std::uint64_t> calls_before,

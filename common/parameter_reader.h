@@ -30,6 +30,10 @@ class ParameterReader : public JsonReader {
   // it is none of paths().
   bool read_parameter(std::string_view name, const JsonNode& node, const std::string& where,
                       ParameterPatch& patch);
+  // A whole patch as an object of groups, {"call": {…}, "load": {…}, "paused": true}; what may not
+  // change is refused as not changing `when`. Keys in `others` are not looked at.
+  ParameterPatch read_patch(const JsonNode& node, const std::string& where, std::string_view when,
+                            const std::vector<std::string>& others);
   // Those keys of the object that are parameters; `group` is its name, "call" or "load".
   void read_group(const JsonNode& node, const std::string& where, std::string_view group,
                   ParameterPatch& patch);

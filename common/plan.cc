@@ -6,6 +6,18 @@
 
 namespace spate {
 
+std::string name(OnControllerLoss loss) {
+  switch (loss) {
+    case OnControllerLoss::go_on:
+      return "continue";
+    case OnControllerLoss::drain:
+      return "drain";
+    case OnControllerLoss::stop:
+      return "stop";
+  }
+  return "?";
+}
+
 Duration Plan::length() const {
   Duration sum{};
   for (const Phase& p : phases) sum += p.length;
@@ -20,7 +32,16 @@ Duration Plan::measured_length() const {
 
 std::uint64_t Plan::max_connections() const {
   std::uint64_t most = 0;
-  for (const Phase& p : phases) most = std::max(most, p.load.connections);
+  for (const Phase& p : phases) {
+    bool everywhere = rotation.has_value();  // whether every set says its own
+    if (rotation) {
+      for (const Rotation::Set& set : rotation->sets) {
+        everywhere = everywhere && set.patch.connections;
+        most = std::max(most, set.patch.connections.value_or(0));
+      }
+    }
+    if (!everywhere) most = std::max(most, p.load.connections);
+  }
   return most;
 }
 
@@ -33,17 +54,6 @@ void Plan::set_measured_length(Duration total) {
   for (std::size_t i = 0; i < phases.size(); ++i) {
     if (phases[i].measured) phases[i].length = Duration(static_cast<std::int64_t>(parts[i]));
   }
-}
-
-PhaseSchedule schedule(const Plan& plan) {
-  PhaseSchedule result;
-  for (const Phase& p : plan.phases) {
-    if (result.epochs.empty() || !(result.epochs.back().load == p.load)) {
-      result.epochs.push_back({static_cast<std::uint32_t>(result.epochs.size() + 1), p.load});
-    }
-    result.epoch_of_phase.push_back(result.epochs.back().number);
-  }
-  return result;
 }
 
 }  // namespace spate

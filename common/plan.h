@@ -71,6 +71,7 @@ struct Rotation {
   std::string at;            // "HH:MM": change-overs at this wall time (and every `every` from it);
                              // empty: by elapsed time
   std::string zone = "UTC";  // of `at`
+  std::string zone_rules;    // the zone's, as they were when the plan was read; empty for UTC
   bool operator==(const Rotation&) const = default;
 };
 
@@ -80,6 +81,8 @@ enum class OnControllerLoss {
   drain,  // end its part of the run in good order when the short lease has ended
   stop,   // cut it off when the short lease has ended
 };
+
+std::string name(OnControllerLoss loss);  // as in a plan: "continue" …
 
 // Whether the share of a lost agent moves to the others once its lease has surely ended.
 enum class Redistribute { never, after_fence };
@@ -101,23 +104,12 @@ struct Plan {
   Duration controller_loss_limit = std::chrono::minutes(10);
   Redistribute redistribute = Redistribute::never;
 
-  Duration length() const;           // of all phases
-  Duration measured_length() const;  // of the measured ones
-  std::uint64_t max_connections() const;
+  Duration length() const;                // of all phases
+  Duration measured_length() const;       // of the measured ones
+  std::uint64_t max_connections() const;  // never more at any instant
   // Makes the measured phases last `total` together, each in proportion to its planned length.
   void set_measured_length(Duration total);
   bool operator==(const Plan&) const = default;
 };
-
-// One epoch per change of the load along the phases: equal neighbours share one. Numbers from 1.
-struct PlannedEpoch {
-  std::uint32_t number = 1;
-  Load load;
-};
-struct PhaseSchedule {
-  std::vector<PlannedEpoch> epochs;
-  std::vector<std::uint32_t> epoch_of_phase;  // same size as plan.phases
-};
-PhaseSchedule schedule(const Plan& plan);
 
 }  // namespace spate

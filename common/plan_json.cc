@@ -110,6 +110,28 @@ JsonNode thresholds_node(const std::vector<Threshold>& thresholds) {
   return node;
 }
 
+JsonNode rotation_node(const Rotation& rotation) {
+  JsonNode sets = JsonNode::list();
+  for (const Rotation::Set& set : rotation.sets) {
+    JsonNode node = JsonNode::object();
+    node.add("name") = JsonNode::of(set.name);
+    const JsonNode patch = patch_node(set.patch);
+    for (std::size_t i = 0; i < patch.keys.size(); ++i) node.add(patch.keys[i]) = patch.children[i];
+    sets.children.push_back(std::move(node));
+  }
+  JsonNode node = JsonNode::object();
+  node.add("every") = JsonNode::of(format_duration(rotation.every));
+  node.add("across") = JsonNode::of(rotation.across == Rotation::Across::agents ? "agents" : "run");
+  node.add("guard") = JsonNode::of(format_duration(rotation.guard));
+  if (!rotation.at.empty()) {
+    node.add("at") = JsonNode::of(rotation.at);
+    node.add("zone") = JsonNode::of(rotation.zone);
+    if (!rotation.zone_rules.empty()) node.add("zone_rules") = JsonNode::of(rotation.zone_rules);
+  }
+  node.add("sets") = std::move(sets);
+  return node;
+}
+
 }  // namespace
 
 std::string PlanProblem::to_string(std::string_view file) const {
@@ -153,6 +175,8 @@ std::string to_json(const Plan& plan) {
   JsonNode agents = JsonNode::object();
   agents.add("count") = JsonNode::of(std::uint64_t{plan.agents});
   agents.add("threads") = JsonNode::of(std::uint64_t{plan.threads});
+  agents.add("redistribute") =
+      JsonNode::of(plan.redistribute == Redistribute::never ? "never" : "after_fence");
   JsonNode phases = JsonNode::list();
   for (const Phase& phase : plan.phases) phases.children.push_back(phase_node(phase));
 
@@ -166,6 +190,10 @@ std::string to_json(const Plan& plan) {
   root.add("drain") = JsonNode::of(format_duration(plan.drain));
   root.add("seed") = JsonNode::of(plan.seed);
   root.add("phases") = std::move(phases);
+  if (plan.rotation) root.add("rotate") = rotation_node(*plan.rotation);
+  root.add("on_controller_loss") = JsonNode::of(name(plan.on_controller_loss));
+  if (plan.on_controller_loss == OnControllerLoss::go_on)
+    root.add("controller_loss_limit") = JsonNode::of(format_duration(plan.controller_loss_limit));
   root.add("thresholds") = thresholds_node(plan.thresholds);
   return compact_json(root);
 }

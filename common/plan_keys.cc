@@ -34,13 +34,19 @@ const std::vector<KnownObject>& known_plan_objects() {
   static const std::vector<KnownObject> kObjects = {
       {"",
        {"$schema", "name", "description", "target", "call", "load", "agents", "interval", "drain",
-        "seed", "phases", "thresholds"}},
+        "seed", "phases", "rotate", "thresholds", "on_controller_loss", "controller_loss_limit"}},
       {"target", {"url", "probe"}},
       {"call", {"method", "message", "proto", "descriptor_set", "timeout", "compress", "metadata"}},
       {"load", {"model", "connections", "calls_per_loop", "pause"}},
-      {"agents", {"count", "threads"}},
+      {"agents", {"count", "threads", "redistribute"}},
       {"phases[]", {"name", "for", "measured", "load"}},
       {"phases[].load", {"connections", "calls_per_loop", "pause"}},
+      {"rotate", {"every", "sets", "across", "guard", "at", "zone", "zone_rules"}},
+      {"rotate.sets[]", {"name", "target", "call", "load", "agents", "paused"}},
+      {"rotate.sets[].target", {"url"}},
+      {"rotate.sets[].call", {"method", "message", "timeout", "compress", "metadata"}},
+      {"rotate.sets[].load", {"connections", "calls_per_loop", "pause"}},
+      {"rotate.sets[].agents", {"threads"}},
       {"thresholds", {"latency", "service_time", "send_lag", "errors", "requests"}}};
   return kObjects;
 }

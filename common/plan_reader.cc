@@ -3,7 +3,11 @@
 #include <algorithm>
 
 #include "common/endpoint.h"
+#include "common/rotation.h"
 #include "common/threshold.h"
+#include "common/time_zone.h"
+#include "common/timeline.h"
+#include "common/units.h"
 
 // Each read_…() takes one object of the plan, reports what is wrong with it, and goes on with the
 // default, so that one mistake does not hide the next.
@@ -14,6 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kDay = 24h;
+constexpr std::size_t kMaxSets = 1'000;
 constexpr const char* kLocalMethod = "spate.target.v1.Calls/Call";
 constexpr const char* kLocalMessage = R"({"call":{"echo":1}})";
 
@@ -42,6 +47,8 @@ void PlanReader::read(const JsonNode& root) {
     plan_.seed = count_of(*node, "/seed", 0, ~std::uint64_t{0}).value_or(0);
   }
   read_phases(root, base);
+  read_rotation(root);
+  read_controller_loss(root);
   read_thresholds(root);
 }
 
@@ -158,6 +165,8 @@ void PlanReader::read_agents(const JsonNode& root) {
   ParameterPatch patch;
   read_group(*node, "/agents", "agents", patch);
   plan_.threads = patch.threads.value_or(plan_.threads);
+  const auto moves = choice_of(*node, "/agents", "redistribute", {"never", "after_fence"});
+  if (moves) plan_.redistribute = *moves == 0 ? Redistribute::never : Redistribute::after_fence;
 }
 
 void PlanReader::read_phases(const JsonNode& root, const Load& base) {
@@ -205,6 +214,133 @@ void PlanReader::read_phase(const JsonNode& node, const std::string& path, const
     }
   }
   plan_.phases.push_back(std::move(phase));
+}
+
+void PlanReader::read_rotation(const JsonNode& root) {
+  const JsonNode* node = root.find("rotate");
+  if (node == nullptr || !check_object(*node, "/rotate", "rotate")) return;
+  Rotation rotation;
+  if (const JsonNode* every = node->find("every")) {
+    rotation.every =
+        duration_of(*every, "/rotate/every", {1ms, 400 * kDay}).value_or(Duration::zero());
+    if (rotation.every > Duration::zero() && rotation.every < plan_.interval)
+      report(*every, "/rotate/every",
+             "is shorter than the interval of " + format_duration(plan_.interval) +
+                 " in which results are reported");
+  } else {
+    report(*node, "/rotate/every", "missing; how long does each set hold? For example \"24h\"");
+  }
+  if (const auto across = choice_of(*node, "/rotate", "across", {"run", "agents"}))
+    rotation.across = *across == 0 ? Rotation::Across::run : Rotation::Across::agents;
+  read_duration(*node, "/rotate", "guard", {0ns, kDay}, rotation.guard);
+  if (rotation.every > Duration::zero() && rotation.guard >= rotation.every)
+    report(*node->find("guard"), "/rotate/guard",
+           "must be shorter than `every`, or nothing would be measured");
+  read_sets(*node, rotation);
+  read_wall_clock(*node, rotation);
+  plan_.rotation = std::move(rotation);
+  // The rest can be judged only if all of the plan is good.
+  if (has_problems()) return;
+  const auto timeline = planned_timeline(plan_, 0);
+  if (!timeline) report(*node, "/rotate", timeline.error().message);
+}
+
+void PlanReader::read_sets(const JsonNode& node, Rotation& rotation) {
+  const JsonNode* sets = node.find("sets");
+  if (sets == nullptr) {
+    report(node, "/rotate/sets",
+           "missing; write two sets or more, for example [{}, {\"call\": {\"compress\": true}}]");
+    return;
+  }
+  if (!sets->is_array() || sets->children.size() < 2 || sets->children.size() > kMaxSets) {
+    report(*sets, "/rotate/sets",
+           "must be a list of 2 to " + std::to_string(kMaxSets) + " sets of parameters");
+    return;
+  }
+  for (std::size_t i = 0; i < sets->children.size(); ++i)
+    read_set(sets->children[i], "/rotate/sets/" + std::to_string(i), rotation);
+}
+
+void PlanReader::read_set(const JsonNode& node, const std::string& path, Rotation& rotation) {
+  Rotation::Set set;
+  set.name = "set-" + std::to_string(rotation.sets.size() + 1);
+  if (!node.is_object()) {
+    report(node, path, std::string("must be an object {…}, not ") + node.kind_name());
+    return;
+  }
+  if (const JsonNode* name = node.find("name")) {
+    set.name = name_of(*name, path + "/name").value_or(set.name);
+    const bool taken = std::any_of(rotation.sets.begin(), rotation.sets.end(),
+                                   [&](const Rotation::Set& s) { return s.name == set.name; });
+    if (taken) report(*name, path + "/name", quoted(set.name) + " is the name of an earlier set");
+  }
+  set.patch = read_patch(node, path, "from set to set", {"name"});
+  const JsonNode* load = node.find("load");
+  if (load != nullptr && load->is_object()) {
+    const JsonNode* calls = load->find("calls_per_loop");
+    const JsonNode* pause = load->find("pause");
+    std::uint64_t fewest = ~std::uint64_t{0};
+    for (const Phase& phase : plan_.phases) fewest = std::min(fewest, phase.load.calls_per_loop);
+    settle_pause(calls, pause, path + "/load/pause", fewest, set.patch);
+  }
+  rotation.sets.push_back(std::move(set));
+}
+
+void PlanReader::read_wall_clock(const JsonNode& node, Rotation& rotation) {
+  const JsonNode* at = node.find("at");
+  const JsonNode* zone = node.find("zone");
+  const JsonNode* rules = node.find("zone_rules");
+  if (at == nullptr) {
+    for (const JsonNode* lone : {zone, rules}) {
+      if (lone != nullptr)
+        report(*lone, lone == zone ? "/rotate/zone" : "/rotate/zone_rules",
+               "goes with `at`; without it the rotation is by elapsed time");
+    }
+    return;
+  }
+  rotation.at = text_of(*at, "/rotate/at").value_or("00:00");
+  if (const auto minutes = minutes_of(rotation.at); !minutes)
+    report(*at, "/rotate/at", minutes.error().message);
+  const char* objection = objection_to_wall_clock(rotation.every);
+  if (rotation.every > Duration::zero() && *objection != '\0')
+    report(*node.find("every"), "/rotate/every", objection);
+  if (zone != nullptr) rotation.zone = text_of(*zone, "/rotate/zone").value_or("UTC");
+  if (rules != nullptr) {
+    rotation.zone_rules = text_of(*rules, "/rotate/zone_rules").value_or("");
+    const auto read = TimeZone::from_rules(rotation.zone_rules);
+    if (!read) report(*rules, "/rotate/zone_rules", read.error().message);
+  } else if (rotation.zone != "UTC") {
+    const auto found = load_zone(rotation.zone);
+    if (!found) report(*zone, "/rotate/zone", found.error().message);
+    if (found) rotation.zone_rules = found->rules();
+  }
+}
+
+void PlanReader::read_controller_loss(const JsonNode& root) {
+  const auto loss = choice_of(root, "", "on_controller_loss", {"continue", "drain", "stop"});
+  if (loss) plan_.on_controller_loss = static_cast<OnControllerLoss>(*loss);
+  const JsonNode* limit = root.find("controller_loss_limit");
+  if (limit == nullptr) return;
+  read_duration(root, "", "controller_loss_limit", {1s, 400 * kDay}, plan_.controller_loss_limit);
+  if (plan_.on_controller_loss != OnControllerLoss::go_on)
+    report(*limit, "/controller_loss_limit", "is for \"on_controller_loss\": \"continue\" only");
+}
+
+std::optional<std::size_t> PlanReader::choice_of(const JsonNode& parent,
+                                                 const std::string& parent_path,
+                                                 const std::string& key,
+                                                 const std::vector<std::string>& words) {
+  const JsonNode* node = parent.find(key);
+  if (node == nullptr) return std::nullopt;
+  const std::string path = parent_path + "/" + key;
+  const auto text = text_of(*node, path);
+  if (!text) return std::nullopt;
+  const auto found = std::find(words.begin(), words.end(), *text);
+  if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+  std::string known;
+  for (const std::string& word : words) known += (known.empty() ? "" : " or ") + quoted(word);
+  report(*node, path, "must be " + known + ", not " + quoted(*text));
+  return std::nullopt;
 }
 
 void PlanReader::read_thresholds(const JsonNode& root) {

@@ -3,6 +3,8 @@
 // From the tree of a plan's JSON to a Plan, collecting every mistake on the way. Pure; used by
 // plan_json.cc.
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +29,16 @@ class PlanReader : private ParameterReader {
   void read_agents(const JsonNode& root);
   void read_phases(const JsonNode& root, const Load& base);
   void read_phase(const JsonNode& node, const std::string& path, const Load& base);
+  void read_rotation(const JsonNode& root);
+  void read_sets(const JsonNode& node, Rotation& rotation);
+  void read_set(const JsonNode& node, const std::string& path, Rotation& rotation);
+  void read_wall_clock(const JsonNode& node, Rotation& rotation);
+  void read_controller_loss(const JsonNode& root);
   void read_thresholds(const JsonNode& root);
+  // The value of `key` as one of `words`; else what is wrong is reported, and nothing returned.
+  std::optional<std::size_t> choice_of(const JsonNode& parent, const std::string& parent_path,
+                                       const std::string& key,
+                                       const std::vector<std::string>& words);
 
   Plan& plan_;
 };

@@ -38,10 +38,12 @@ std::vector<std::uint64_t> divide(std::uint64_t total, const std::vector<std::ui
 
 std::vector<std::uint64_t> divide_equally(std::uint64_t total, std::size_t parts) {
   std::vector<std::uint64_t> result(parts);
-  for (std::size_t i = 0; i < parts; ++i) {
-    result[i] = total / parts + (i < total % parts ? 1 : 0);
-  }
+  for (std::size_t i = 0; i < parts; ++i) result[i] = equal_part(total, parts, i);
   return result;
+}
+
+std::uint64_t equal_part(std::uint64_t total, std::size_t parts, std::size_t index) {
+  return total / parts + (index < total % parts ? 1 : 0);
 }
 
 }  // namespace spate

@@ -15,4 +15,7 @@ std::vector<std::uint64_t> divide(std::uint64_t total, const std::vector<std::ui
 // Equal weights.
 std::vector<std::uint64_t> divide_equally(std::uint64_t total, std::size_t parts);
 
+// The part of `index` in divide_equally().
+std::uint64_t equal_part(std::uint64_t total, std::size_t parts, std::size_t index);
+
 }  // namespace spate

@@ -3,10 +3,14 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/rotation.h"
 #include "common/shares.h"
+#include "common/units.h"
 
 namespace spate {
 namespace {
+
+constexpr std::size_t kMaxTimelineBytes = 128 << 20;
 
 Parameters plan_parameters(const Plan& plan, const Load& load) {
   Parameters p;
@@ -17,10 +21,20 @@ Parameters plan_parameters(const Plan& plan, const Load& load) {
   return p;
 }
 
-std::vector<AgentShare> divided(const Parameters& total, std::size_t agents) {
-  std::vector<AgentShare> shares(agents, AgentShare{kNoSet, total});
-  const auto connections = divide_equally(total.load.connections, agents);
-  for (std::size_t i = 0; i < agents; ++i) shares[i].parameters.load.connections = connections[i];
+// Who has what in a period of the rotation, or all along without one. The connections of a set are
+// the cluster's; each agent that holds it has its part of them.
+std::vector<AgentShare> divided(const Plan& plan, const Phase& phase, std::size_t period) {
+  const Parameters total = plan_parameters(plan, phase.load);
+  std::vector<AgentShare> shares(plan.agents, AgentShare{kNoSet, total});
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    Parameters& own = shares[i].parameters;
+    if (plan.rotation) {
+      const std::size_t set = set_in_period(*plan.rotation, i, period);
+      shares[i].set = static_cast<std::uint32_t>(set);
+      own = patched(total, plan.rotation->sets[set].patch);
+    }
+    own.load.connections = equal_part(own.load.connections, plan.agents, i);
+  }
   return shares;
 }
 
@@ -32,6 +46,26 @@ void append(Timeline& timeline, Segment segment, std::vector<AgentShare> shares)
   }
   segment.epoch = timeline.last_epoch();
   timeline.segments.push_back(segment);
+}
+
+// Why a timeline that has grown by a segment is too large to keep, and to send; "" if it is not.
+std::string objection_to_size(const Timeline& timeline, std::size_t bytes_of_epochs) {
+  if (timeline.segments.size() > kMaxSegments)
+    return "phases and rotation make more than " + std::to_string(kMaxSegments) +
+           " stretches of time; make them longer";
+  if (bytes_of_epochs > kMaxTimelineBytes)
+    return "the parameters of " + std::to_string(timeline.epochs.size()) +
+           " and more epochs are larger than " + format_size(kMaxTimelineBytes) +
+           " together; make the rotation's `every` longer, or write long messages with "
+           "{{text 14000}}";
+  return "";
+}
+
+std::size_t bytes_of(const Epoch& epoch) {
+  std::size_t bytes = 0;
+  for (const AgentShare& share : epoch.shares)
+    bytes += sizeof share + share.parameters.call.message_json.size();
+  return bytes;
 }
 
 }  // namespace
@@ -68,14 +102,36 @@ ShareTimeline share_of(const Timeline& timeline, std::size_t agent, Duration fro
   return share;
 }
 
-Result<Timeline> planned_timeline(const Plan& plan, std::int64_t) {
+Result<Timeline> planned_timeline(const Plan& plan, std::int64_t start_wall_ms) {
+  std::vector<Duration> changes;
+  if (plan.rotation) {
+    auto offsets = change_overs(*plan.rotation, plan.length(), start_wall_ms);
+    if (!offsets) return offsets.error();
+    changes = *std::move(offsets);
+  }
+  const Duration guard = plan.rotation ? plan.rotation->guard : Duration::zero();
+  std::size_t bytes = 0;
   Timeline timeline;
-  Duration offset{};
-  for (std::size_t i = 0; i < plan.phases.size(); ++i) {
-    const Phase& phase = plan.phases[i];
-    append(timeline, {offset, phase.length, static_cast<std::uint32_t>(i), 0, false},
-           divided(plan_parameters(plan, phase.load), plan.agents));
-    offset += phase.length;
+  std::size_t period = 0;
+  Duration at{};
+  Duration phase_end{};
+  for (std::uint32_t phase = 0; phase < plan.phases.size(); ++phase) {
+    phase_end += plan.phases[phase].length;
+    while (at < phase_end) {
+      while (period < changes.size() && changes[period] <= at) ++period;
+      const Duration guard_end = period == 0 ? Duration::zero() : changes[period - 1] + guard;
+      Duration end = phase_end;
+      if (period < changes.size()) end = std::min(end, changes[period]);
+      const bool guarded = at < guard_end;
+      if (guarded) end = std::min(end, guard_end);
+      const std::size_t epochs = timeline.epochs.size();
+      append(timeline, {at, end - at, phase, 0, guarded},
+             divided(plan, plan.phases[phase], period));
+      if (timeline.epochs.size() != epochs) bytes += bytes_of(timeline.epochs.back());
+      if (const std::string objection = objection_to_size(timeline, bytes); !objection.empty())
+        return invalid(objection);
+      at = end;
+    }
   }
   return timeline;
 }

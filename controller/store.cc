@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "common/plan_json.h"
+#include "common/timeline.h"
 #include "controller/store_file.h"
 
 // Orientation: `Rows` is the connection with its prepared statements, one function per table.
@@ -94,10 +95,7 @@ class Rows {
     std::string overrides;
     for (const std::string& o : info.overrides) overrides += o + "\n";
     run(plan_, info.id, info.plan_text, overrides, to_json(info.plan));
-    for (const PlannedEpoch& e : schedule(info.plan).epochs) {
-      run(epoch_, info.id, static_cast<std::int64_t>(e.number), to_sql(e.load.connections),
-          to_sql(e.load.calls_per_loop), std::int64_t{e.load.pause.count()});
-    }
+    put_planned_epochs(info);
     for (std::size_t i = 0; i < info.agents.size(); ++i) put_agent(info.id, i, info.agents[i]);
   }
 
@@ -140,6 +138,17 @@ class Rows {
   }
 
  private:
+  // The first agent's loops stand for all; the rest is in the plan.
+  void put_planned_epochs(const RunInfo& info) {
+    const auto timeline = planned_timeline(info.plan, info.submitted_wall_ms);
+    if (!timeline) return;  // the run is refused for it
+    for (const Epoch& e : timeline->epochs) {
+      const Load& load = e.shares.front().parameters.load;
+      run(epoch_, info.id, static_cast<std::int64_t>(e.number), to_sql(e.connections()),
+          to_sql(load.calls_per_loop), std::int64_t{load.pause.count()});
+    }
+  }
+
   void put_agent(const std::string& run_id, std::size_t position, const RunAgent& a) {
     const auto bind_optional = [&](int index, bool is_set, std::int64_t value) {
       if (is_set) {

@@ -10,6 +10,7 @@
 #include "common/plan_json.h"
 #include "common/random.h"
 #include "common/threshold.h"
+#include "common/timeline.h"
 
 namespace spate {
 namespace {
@@ -139,7 +140,7 @@ TEST(Plan, ShippedPlansAreTheReferenceTests) {
     if (p.measured) steps.push_back(p.load.connections);
   }
   EXPECT_EQ(steps, (std::vector<std::uint64_t>{13, 130, 650, 1300, 3900}));
-  EXPECT_EQ(schedule(r3).epochs.size(), 5u) << "a step and its settling are one epoch";
+  EXPECT_EQ(planned_timeline(r3, 0)->epochs.size(), 5u) << "a step and its settling are one epoch";
   const Plan demo = good_plan(read_file(kPlans / "demo.jsonc"));
   EXPECT_EQ(demo.max_connections(), 1200u);
   EXPECT_EQ(demo.agents, 4u);
@@ -425,11 +426,13 @@ TEST(Plan, HasAnEpochForEachChangeOfTheLoad) {
                  {"a", 1s, true, {5, 0, 0s}},
                  {"b", 1s, true, {6, 0, 0s}},
                  {"c", 1s, true, {5, 0, 0s}}};
-  const PhaseSchedule s = schedule(plan);
-  ASSERT_EQ(s.epochs.size(), 3u);
-  EXPECT_EQ(s.epochs[2].number, 3u);
-  EXPECT_EQ(s.epochs[1].load.connections, 6u);
-  EXPECT_EQ(s.epoch_of_phase, (std::vector<std::uint32_t>{1, 1, 2, 3}));
+  const Timeline t = planned_timeline(plan, 0).value();
+  ASSERT_EQ(t.epochs.size(), 3u);
+  EXPECT_EQ(t.epochs[2].number, 3u);
+  EXPECT_EQ(t.epochs[1].connections(), 6u);
+  ASSERT_EQ(t.segments.size(), 4u);
+  EXPECT_EQ(t.segments[1].epoch, 1u);
+  EXPECT_EQ(t.segments[3].epoch, 3u);
   EXPECT_EQ(plan.max_connections(), 6u);
 }
 
