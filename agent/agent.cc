@@ -37,12 +37,12 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
         options_(std::move(options)),
         left_(std::move(left)),
         log_(logger()),
-        session_(options_.self),
+        session_(options_.self, *options_.spool, *options_.terms),
         timer_(loop),
         client_(
             loop, options_.channel,
             {[this] { on_event(StreamUp{}); }, [this](std::string reason) { stream_down(reason); },
-             [this](ControllerMessage m) { on_message(std::move(m)); }}) {}
+             [this](FromController m) { on_message(std::move(m)); }}) {}
 
   ~Core() {
     if (crew_) crew_->release();
@@ -53,17 +53,17 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
   void shut_down() { on_event(ShutdownRequested{}); }
 
  private:
-  void on_event(Event event) {
+  void on_event(Event event, std::uint64_t term = 0) {
     const Instant now = BootClock::now();
-    for (Action& action : session_.step(std::move(event), now))
+    for (Action& action : session_.step(std::move(event), now, term))
       std::visit([this](auto& a) { carry_out(a); }, action);
     arm_timer();
   }
 
-  void on_message(ControllerMessage message) {
-    const bool welcomed = std::holds_alternative<Welcome>(message);
-    std::visit([this](auto& m) { on_event(Event(std::move(m))); }, message);
-    if (!welcomed) return;
+  void on_message(FromController from) {
+    const bool welcome = std::holds_alternative<Welcome>(from.message);
+    std::visit([&](auto& m) { on_event(Event(std::move(m)), from.term); }, from.message);
+    if (!welcome || session_.link() != Session::Link::up) return;
     away_said_ = false;
     log_->info("controller connected controller={} name={}", options_.controller, session_.name());
     // For scripts that wait for it.

@@ -15,6 +15,8 @@
 
 #include "agent/messages.h"
 #include "agent/preflight.h"
+#include "agent/spool.h"
+#include "agent/term_book.h"
 
 namespace grpc {
 class Channel;
@@ -24,6 +26,8 @@ namespace spate::agent {
 
 struct AgentOptions {
   Hello self;
+  Spool* spool = nullptr;  // begun; both outlive the agent
+  TermBook* terms = nullptr;
   std::string controller;  // HOST:PORT, for people
   std::shared_ptr<grpc::Channel> channel;
   PreflightRules rules;
@@ -33,7 +37,7 @@ struct AgentOptions {
 class Agent {
  public:
   // `left` is called when the agent is done after shut_down(), with the number of records that the
-  // controller did not acknowledge.
+  // controller did not acknowledge and that stay in the spool.
   Agent(boost::asio::io_context& loop, AgentOptions options,
         std::function<void(std::uint64_t undelivered)> left);
   ~Agent();

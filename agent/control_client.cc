@@ -30,7 +30,7 @@ class ControlClient::Stream final
  public:
   // What gRPC's threads report, each called on the control thread. None after `done`.
   struct Events {
-    std::function<void(Stream*, ControllerMessage)> message;
+    std::function<void(Stream*, FromController)> message;
     std::function<void(Stream*, std::string)> unreadable;
     std::function<void(Stream*, bool ok)> written;
     std::function<void(Stream*)> reading_ended;
@@ -60,7 +60,7 @@ class ControlClient::Stream final
   void OnReadDone(bool ok) override {
     const Instant now = BootClock::now();
     if (!ok) return post([](Stream& s) { s.events_.reading_ended(&s); });
-    Result<ControllerMessage> message = from_wire(incoming_, now);
+    Result<FromController> message = from_wire(incoming_, now);
     if (message)
       post([m = *std::move(message)](Stream& s) mutable { s.events_.message(&s, std::move(m)); });
     else
@@ -183,7 +183,7 @@ class ControlClient::Core : public std::enable_shared_from_this<Core> {
 
   bool is_current(const Stream* s) const { return stream_.get() == s; }
 
-  void message(Stream* s, ControllerMessage m) {
+  void message(Stream* s, FromController m) {
     if (!is_current(s)) return;
     attempts_ = 0;
     callbacks_.message(std::move(m));

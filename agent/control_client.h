@@ -34,9 +34,9 @@ class ControlClient {
   static constexpr Duration kBackoffMax = std::chrono::seconds(2);
 
   struct Callbacks {
-    std::function<void()> up;                        // a new stream may be written to
-    std::function<void(std::string reason)> down;    // it broke, or could not be made
-    std::function<void(ControllerMessage)> message;  // never after `down` of its stream
+    std::function<void()> up;                      // a new stream may be written to
+    std::function<void(std::string reason)> down;  // it broke, or could not be made
+    std::function<void(FromController)> message;   // never after `down` of its stream
   };
 
   ControlClient(boost::asio::io_context& loop, std::shared_ptr<grpc::Channel> channel,

@@ -129,15 +129,7 @@ Result<ControllerMessage> epoch_prepare_from(const v1::EpochPrepare& m) {
       EpochPrepare{m.run(), m.epoch(), Duration(m.from_offset_ns()), *std::move(timeline)});
 }
 
-}  // namespace
-
-v1::AgentMessage to_wire(const AgentMessage& message) {
-  v1::AgentMessage out;
-  std::visit([&out](const auto& m) { put(m, out); }, message);
-  return out;
-}
-
-Result<ControllerMessage> from_wire(const v1::ControllerMessage& message, Instant received) {
+Result<ControllerMessage> message_from(const v1::ControllerMessage& message, Instant received) {
   switch (message.body_case()) {
     case v1::ControllerMessage::kWelcome:
       return Welcome{message.welcome().name(),
@@ -172,6 +164,20 @@ Result<ControllerMessage> from_wire(const v1::ControllerMessage& message, Instan
       break;
   }
   return invalid("a message of the controller that this agent's version does not know");
+}
+
+}  // namespace
+
+v1::AgentMessage to_wire(const AgentMessage& message) {
+  v1::AgentMessage out;
+  std::visit([&out](const auto& m) { put(m, out); }, message);
+  return out;
+}
+
+Result<FromController> from_wire(const v1::ControllerMessage& message, Instant received) {
+  Result<ControllerMessage> body = message_from(message, received);
+  if (!body) return body.error();
+  return FromController{message.term(), *std::move(body)};
 }
 
 }  // namespace spate::agent

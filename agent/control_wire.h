@@ -15,6 +15,6 @@ namespace spate::agent {
 v1::AgentMessage to_wire(const AgentMessage& message);
 // `received` is the fourth stamp of a heartbeat. Errors: a body this version does not know, or an
 // incomplete one.
-Result<ControllerMessage> from_wire(const v1::ControllerMessage& message, Instant received);
+Result<FromController> from_wire(const v1::ControllerMessage& message, Instant received);
 
 }  // namespace spate::agent

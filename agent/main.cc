@@ -10,11 +10,15 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <memory>
 
 #include "agent/agent.h"
 #include "agent/preflight_world.h"
 #include "agent/process.h"
+#include "agent/spool_file.h"
+#include "agent/state_folder.h"
 #include "common/endpoint.h"
+#include "common/units.h"
 #include "common/version.h"
 #include "rpc/grpc_settings.h"
 
@@ -26,12 +30,15 @@ using namespace spate;
 constexpr int kExitError = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitStopped = 105;
+constexpr std::uint64_t kSmallestSpool = std::uint64_t{1} << 20;
 
 struct Flags {
   std::string controller = "127.0.0.1:7070";
   std::string name = agent::host_name();
   std::vector<std::string> allow;
   std::uint64_t max_connections = 0;
+  std::string state;
+  std::string spool_limit = "256MiB";
   std::string log_level = "info";
   rpc::TlsFiles tls;
 };
@@ -53,6 +60,14 @@ void declare(CLI::App& app, Flags& f) {
   app.add_option("--max-connections", f.max_connections,
                  "Refuse runs that want more connections from this agent; 0: no limit")
       ->envname("SPATE_MAX_CONNECTIONS");
+  app.add_option("--state", f.state,
+                 "Folder of this agent's identity and of records not delivered yet. Default: "
+                 "$STATE_DIRECTORY, else spate/agents/NAME in $XDG_STATE_HOME or ~/.local/state")
+      ->envname("SPATE_STATE");
+  app.add_option("--spool-limit", f.spool_limit,
+                 "Size of the records kept there; beyond half of it they are made coarser")
+      ->envname("SPATE_SPOOL_LIMIT")
+      ->capture_default_str();
   app.add_option("--ca", f.tls.ca, "CA certificate (PEM)")->envname("SPATE_CA");
   app.add_option("--cert", f.tls.certificate, "This agent's certificate (PEM)")
       ->envname("SPATE_CERT");
@@ -68,6 +83,34 @@ int usage_error(const std::string& message) {
   return kExitUsage;
 }
 
+// What outlives this process: its identity, and what it counted and could not deliver.
+struct Durable {
+  std::unique_ptr<agent::StateFolder> state;
+  std::unique_ptr<agent::SpoolFile> disk;
+  std::unique_ptr<agent::Spool> spool;
+};
+
+Result<Durable> open_durable(const Flags& f) {
+  const Result<std::uint64_t> limit = parse_size(f.spool_limit);
+  if (!limit) return limit.error().with_context("--spool-limit");
+  if (*limit < kSmallestSpool)
+    return invalid("--spool-limit must be at least " + format_size(kSmallestSpool));
+  Durable d;
+  auto state = f.state.empty() ? agent::StateFolder::open_default(f.name)
+                               : agent::StateFolder::open(f.state);
+  if (!state) return state.error();
+  d.state = *std::move(state);
+  const std::string& memory = d.state->memory_folder();
+  d.disk = std::make_unique<agent::SpoolFile>(d.state->spool_path(),
+                                              memory.empty() ? memory : memory + "/shelf");
+  auto spool = agent::Spool::open(*d.disk, {.bytes = *limit});
+  if (!spool) return spool.error();
+  d.spool = *std::move(spool);
+  if (auto begun = d.spool->begin(d.state->incarnation(), d.state->cause_of_previous(), {}); !begun)
+    return begun.error();
+  return d;
+}
+
 Result<agent::AgentOptions> options(const Flags& f) {
   const Result<Endpoint> controller = parse_endpoint(f.controller);
   if (!controller) return controller.error().with_context("--controller");
@@ -81,7 +124,6 @@ Result<agent::AgentOptions> options(const Flags& f) {
   o.self.protocol = kProtocolVersion;
   o.self.version = kVersion;
   o.self.name = f.name;
-  o.self.incarnation = agent::new_incarnation();
   o.self.cpus = agent::cpu_count();
   o.self.max_descriptors = agent::raise_descriptor_limit();
   o.self.host = agent::host_name();
@@ -98,8 +140,7 @@ void wait_for_signal(asio::signal_set& signals, agent::Agent& a, int received) {
   signals.async_wait([&signals, &a, received](const boost::system::error_code& error, int) {
     if (error) return;
     if (received > 0) {
-      std::fputs("spate-agent: left at once; load was cut off and records may be missing\n",
-                 stderr);
+      std::fputs("spate-agent: left at once; load was cut off, what was counted is kept\n", stderr);
       _exit(kExitStopped);
     }
     std::fputs("spate-agent: stopping load, then delivering records; once more to leave at once\n",
@@ -109,19 +150,57 @@ void wait_for_signal(asio::signal_set& signals, agent::Agent& a, int received) {
   });
 }
 
+void say_good_bye(std::uint64_t undelivered, const Durable& durable) {
+  if (undelivered == 0) {
+    std::fputs("spate-agent: stopped, all records delivered\n", stderr);
+    return;
+  }
+  if (durable.spool->in_trouble())
+    std::fprintf(stderr, "spate-agent: %s; what it refused is in %s until this machine ends\n",
+                 durable.spool->trouble().c_str(), durable.state->memory_folder().c_str());
+  std::fprintf(stderr,
+               "spate-agent: stopped; %llu records are not delivered. They stay in %s and go out "
+               "when the agent is started again with --state %s\n",
+               static_cast<unsigned long long>(undelivered), durable.spool->place().c_str(),
+               durable.state->path().c_str());
+}
+
+void say_begin(const Durable& durable) {
+  const auto log = spdlog::get("agent");
+  const agent::StateFolder& state = *durable.state;
+  log->info("agent begins state={} agent_id={} incarnation={}", state.path(), state.agent_id(),
+            state.incarnation());
+  if (!state.cause_of_previous().empty() || !durable.spool->empty())
+    log->info("agent was here before ended_by={} records_in_spool={}", state.cause_of_previous(),
+              durable.spool->size());
+  if (state.memory_folder().empty())
+    log->warn(
+        "no tmpfs that can be written to: if this process is killed, its open interval is lost");
+}
+
 int run(const Flags& f) {
   Result<agent::AgentOptions> o = options(f);
   if (!o) return usage_error(o.error().message);
+  Result<Durable> durable = open_durable(f);
+  if (!durable) {
+    const int code = durable.error().code == ErrorCode::invalid ? kExitUsage : kExitError;
+    std::cerr << "spate-agent: " << durable.error().message << "\n";
+    return code;
+  }
+  say_begin(*durable);
+  o->self.agent_id = durable->state->agent_id();
+  o->self.incarnation = durable->state->incarnation();
+  o->self.nonce = agent::new_nonce();
+  o->spool = durable->spool.get();
+  o->terms = durable->state.get();
 
   // Whoever read our stdout may leave before us.
   std::signal(SIGPIPE, SIG_IGN);
   asio::io_context loop{1};
-  agent::Agent a(loop, *std::move(o), [&loop](std::uint64_t undelivered) {
-    if (undelivered == 0)
-      std::fputs("spate-agent: stopped, all records delivered\n", stderr);
-    else
-      std::fprintf(stderr, "spate-agent: stopped, %llu records not delivered\n",
-                   static_cast<unsigned long long>(undelivered));
+  agent::Agent a(loop, *std::move(o), [&](std::uint64_t undelivered) {
+    say_good_bye(undelivered, *durable);
+    if (auto done = durable->state->ends_well(); !done)
+      std::cerr << "spate-agent: " << done.error().message << "\n";
     loop.stop();
   });
   asio::signal_set signals(loop, SIGTERM, SIGINT);

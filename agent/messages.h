@@ -189,4 +189,10 @@ struct Stop {
 using ControllerMessage = std::variant<Welcome, Rejected, HeartbeatReply, Prepare, Start, RecordAck,
                                        Stop, EpochPrepare, EpochCommit>;
 
+// What a controller said, and in which term; 0: it said none.
+struct FromController {
+  std::uint64_t term = 0;
+  ControllerMessage message;
+};
+
 }  // namespace spate::agent

@@ -60,9 +60,37 @@ std::uint64_t cpu_ns() {
   return ns(usage.ru_utime) + ns(usage.ru_stime);
 }
 
-std::uint64_t new_incarnation() {
+std::uint64_t new_nonce() {
   std::random_device random;
-  return (static_cast<std::uint64_t>(wall_clock_ms()) << 10) | (random() & 0x3FF);
+  return (static_cast<std::uint64_t>(random()) << 32 | random()) | 1;
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+std::uint64_t oom_kills() {
+  std::ifstream groups("/proc/self/cgroup");
+  std::string line;
+  while (std::getline(groups, line)) {
+    // "0::/a/b" of the one hierarchy of version 2, "4:memory:/a/b" of version 1.
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string path = line.substr(second + 1);
+    std::ifstream events;
+    if (controllers.empty()) events.open("/sys/fs/cgroup" + path + "/memory.events");
+    if (controllers == "memory")
+      events.open("/sys/fs/cgroup/memory" + path + "/memory.oom_control");
+    std::string key;
+    for (std::uint64_t value = 0; events >> key >> value;)
+      if (key == "oom_kill") return value;
+  }
+  return 0;
 }
 
 Result<std::vector<IpAddress>> resolve(const std::string& host) {

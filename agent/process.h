@@ -18,9 +18,10 @@ std::string host_name();
 std::uint32_t cpu_count();
 std::uint64_t rss_bytes();  // 0 if it cannot be read
 std::uint64_t cpu_ns();     // user + system of this process since its start
-// Larger at every start of the process, also after a reboot, and not the same on a cloned disk:
-// milliseconds since 1970 and 10 random bits. Fits in 52 bits.
-std::uint64_t new_incarnation();
+std::uint64_t new_nonce();  // not 0
+std::string boot_id();      // of the running kernel; empty if it cannot be read
+// Processes of this one's cgroup that the OOM killer has ended so far; 0 if it cannot be read.
+std::uint64_t oom_kills();
 // getaddrinfo(), in its order. "localhost" is never looked up. Blocks.
 Result<std::vector<IpAddress>> resolve(const std::string& host);
 

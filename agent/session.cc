@@ -11,6 +11,15 @@ namespace {
 
 constexpr const char* kShutdownReason = "agent is shutting down";
 
+bool is_of_controller(const Event& event) {
+  return std::visit(
+      [](const auto& e) {
+        using T = std::decay_t<decltype(e)>;
+        return std::is_constructible_v<ControllerMessage, T> && !std::is_same_v<T, Rejected>;
+      },
+      event);
+}
+
 std::string silent_reason() {
   return "no controller was heard for " + format_duration(Session::kControllerSilentFor);
 }
@@ -39,14 +48,35 @@ std::string_view name(Session::State s) {
   return "?";
 }
 
-Session::Session(Hello self, Spool::Limits spool)
-    : self_(std::move(self)), spool_limits_(spool), spool_(spool) {}
+Session::Session(Hello self, Spool& spool, TermBook& terms)
+    : self_(std::move(self)), spool_(spool), terms_(terms) {}
 
-Actions Session::step(Event event, Instant now) {
+Actions Session::step(Event event, Instant now, std::uint64_t term) {
   now_ = now;
   actions_.clear();
-  if (state_ != State::left) std::visit([this](auto& e) { on(e); }, event);
+  if (state_ != State::left && accepts(event, term)) {
+    std::visit([this](auto& e) { on(e); }, event);
+    watch_spool();
+  }
   return std::exchange(actions_, {});
+}
+
+// Whether a message comes from the controller in charge. Everything else does not ask.
+bool Session::accepts(const Event& event, std::uint64_t term) {
+  const Welcome* const welcome = std::get_if<Welcome>(&event);
+  if (welcome && link_ == Link::greeting) cluster_ = welcome->cluster;
+  const bool is_due = link_ == Link::up || (welcome && link_ == Link::greeting);
+  if (!is_due || cluster_.empty() || !is_of_controller(event)) return true;
+  const std::uint64_t highest = terms_.highest(cluster_);
+  if (term < highest) {
+    drop_link("term " + std::to_string(term) + " superseded by " + std::to_string(highest) +
+              ": another controller of this cluster has taken over");
+    return false;
+  }
+  if (term == highest && terms_.last_cluster() == cluster_) return true;
+  const auto kept = terms_.keep(cluster_, term);
+  if (!kept) drop_link("its term cannot be kept: " + kept.error().message);
+  return kept.has_value();
 }
 
 std::optional<Instant> Session::wake_at() const {
@@ -60,6 +90,8 @@ std::optional<Instant> Session::wake_at() const {
     due(heard_at_ + kLinkSilentFor);
   }
   if (hold_until_) due(*hold_until_);
+  if (ended_until_) due(*ended_until_);
+  if (retry_spool_at_) due(*retry_spool_at_);
   if (shutting_down_) due(shutdown_ends_at_);
   if (state_ == State::checking || state_ == State::opening || state_ == State::armed ||
       state_ == State::running)
@@ -81,6 +113,11 @@ void Session::on(const StreamUp&) {
   clock_.restart();
   Hello hello = self_;
   hello.running = run();
+  hello.cluster = terms_.last_cluster();
+  hello.term = terms_.highest(hello.cluster);
+  if (has_started()) hello.run_start = run_.start;
+  for (const SpoolAccount& a : spool_.accounts())
+    hello.accounts.push_back({a.key.run, a.key.incarnation, a.last_seq, a.cause});
   // The only thing that is said before the Welcome.
   actions_.push_back(Send{std::move(hello)});
 }
@@ -89,7 +126,8 @@ void Session::on(const StreamDown&) {
   link_ = Link::down;
   link_since_ = now_;
   hold_until_.reset();
-  spool_.rewind();
+  ended_until_.reset();
+  spool_.stream_down();
   run_.finished_said = false;
 }
 
@@ -107,6 +145,8 @@ void Session::on(const Welcome& m) {
   beat_every_ = m.heartbeat > Duration::zero() ? m.heartbeat : Duration(std::chrono::seconds(1));
   burst_left_ = kBurst;
   beat();
+  spool_.stream_up(cluster_);
+  if (spool_.holds_back()) hold_until_ = now_ + kResumeHold;
 
   switch (state_) {
     case State::idle:
@@ -126,15 +166,14 @@ void Session::on(const Welcome& m) {
     case State::draining:
     case State::delivering:
       if (run_.started_said) say_started();
-      hold_until_ = now_ + kResumeHold;
-      run_.progress_at = now_;
       say(Say::Level::info, "run resumed run=" + run_.id +
                                 " state=" + std::string(agent::name(state_)) +
-                                " records_waiting=" + std::to_string(spool_.size()));
+                                " records_waiting=" + std::to_string(spool_.living()));
       break;
     case State::left:
       break;
   }
+  pump();
 }
 
 void Session::on(const Rejected& m) {
@@ -187,16 +226,10 @@ void Session::on(Prepare& m) {
   heard();
   if (shutting_down_) return refuse(m.run, {"busy", "agent " + self_.name + " is shutting down"});
   if (is_current(m.run)) return;  // asked twice; the answer is on its way or was given
-  if (state_ == State::delivering && now_ - run_.progress_at >= kDeliverFor) {
-    say(Say::Level::warning, "records given up run=" + run_.id +
-                                 " count=" + std::to_string(spool_.size()) +
-                                 " because=not acknowledged for " + format_duration(kDeliverFor));
-    end_run();
-  }
-  if (state_ == State::delivering)
-    return refuse(m.run, {"busy", "agent " + self_.name + " still has " +
-                                      std::to_string(spool_.size()) + " records of run " + run_.id +
-                                      " to deliver; try again in half a minute"});
+  if (spool_.in_trouble())
+    return refuse(m.run, {"spool", "agent " + self_.name +
+                                       " cannot keep what it would count: " + spool_.trouble()});
+  if (state_ == State::delivering) make_way();
   if (state_ != State::idle)
     return refuse(m.run, {"busy", "agent " + self_.name + " is busy with run " + run_.id + " (" +
                                       std::string(agent::name(state_)) +
@@ -211,7 +244,7 @@ void Session::on(Prepare& m) {
   run_.drain = m.drain;
   for (const Segment& s : m.timeline.segments)
     run_.length = std::max(run_.length, s.offset + s.length);
-  spool_ = Spool(spool_limits_);
+  spool_.open_account({run_.id, self_.incarnation}, run_.agent, cluster_);
   state_ = State::checking;
   say(Say::Level::info, "run prepared run=" + m.run + " target=" + first.target_url +
                             " workers=" + std::to_string(first.threads));
@@ -303,8 +336,7 @@ void Session::say_started() {
 void Session::on(IntervalClosed& e) {
   if (state_ != State::running && state_ != State::draining) return;
   if (run_.first_request && !run_.started_said) say_started();
-  e.record.key = {run_.id, run_.agent, self_.incarnation, 0};
-  spool_.add(std::move(e.record));
+  spool_.add(std::move(e.record), e.taken);
   pump();
 }
 
@@ -334,7 +366,9 @@ void Session::on(const Stop& m) {
       send(Finished{m.run, 0, "not running on agent " + self_.name});
     return;
   }
-  hold_until_.reset();  // a controller that only knows that this must end names no mark
+  // A controller that only knows that this must end names no mark.
+  hold_until_.reset();
+  spool_.release_held();
   switch (state_) {
     case State::checking:
     case State::opening:
@@ -364,20 +398,31 @@ void Session::begin_delivery() {
   actions_.push_back(ReleaseWorkers{});
   if (run_.first_request && !run_.started_said) say_started();
   state_ = State::delivering;
-  run_.progress_at = now_;
   if (shutting_down_) shutdown_ends_at_ = now_ + kDeliverFor;
   say(Say::Level::info, "run drained run=" + run_.id + " records_waiting=" +
-                            std::to_string(spool_.size()) + " reason=" + run_.end_reason);
+                            std::to_string(spool_.living()) + " reason=" + run_.end_reason);
   pump();
 }
 
+// The next run need not wait for the records of this one: they are in the spool.
+void Session::make_way() {
+  say(Say::Level::info,
+      "run makes way run=" + run_.id + " records_in_spool=" + std::to_string(spool_.living()));
+  if (!run_.finished_said) send(Finished{run_.id, spool_.last_seq(), run_.end_reason});
+  last_finished_said_ = true;
+  end_run();
+}
+
 void Session::pump() {
-  if (link_ != Link::up || hold_until_) return;
+  if (link_ != Link::up) return;
   while (auto record = spool_.next()) send(*std::move(record));
+  if (spool_.ended_on_wire() == 0)
+    ended_until_.reset();
+  else if (!ended_until_)
+    ended_until_ = now_ + kDeliverFor;
   if (state_ == State::delivering && spool_.waiting() == 0 && !run_.finished_said) {
     send(Finished{run_.id, spool_.last_seq(), run_.end_reason});
     run_.finished_said = true;
-    run_.progress_at = now_;
   }
   finish_if_delivered();
 }
@@ -385,18 +430,22 @@ void Session::pump() {
 void Session::on(const RecordAck& m) {
   if (link_ != Link::up) return;
   heard();
-  if (!is_current(m.run) || m.incarnation != self_.incarnation) return;
-  if (!spool_.acknowledge(m.seq))
-    say(Say::Level::warning, "acknowledgement ignored run=" + m.run +
-                                 " seq=" + std::to_string(m.seq) +
-                                 " last_given=" + std::to_string(spool_.last_seq()));
-  hold_until_.reset();
-  run_.progress_at = now_;
+  const AccountKey account{m.run, m.incarnation};
+  const bool is_living = is_current(m.run) && m.incarnation == self_.incarnation;
+  if (!spool_.acknowledge(account, m.seq)) {
+    if (const auto known = spool_.find(account))
+      say(Say::Level::warning, "acknowledgement ignored run=" + m.run +
+                                   " seq=" + std::to_string(m.seq) +
+                                   " last_sent=" + std::to_string(known->frozen));
+    return;
+  }
+  if (!is_living) ended_until_.reset();
+  if (!spool_.holds_back()) hold_until_.reset();
   pump();
 }
 
 void Session::finish_if_delivered() {
-  if (state_ != State::delivering || !run_.finished_said || !spool_.empty()) return;
+  if (state_ != State::delivering || !run_.finished_said || spool_.living() > 0) return;
   say(Say::Level::info,
       "run delivered run=" + run_.id + " records=" + std::to_string(spool_.last_seq()));
   last_finished_said_ = true;
@@ -406,10 +455,26 @@ void Session::finish_if_delivered() {
 void Session::end_run() {
   last_finished_ = Finished{run_.id, spool_.last_seq(), run_.end_reason};
   run_ = Run{};
-  spool_ = Spool(spool_limits_);
-  hold_until_.reset();
   state_ = State::idle;
   if (shutting_down_) leave();
+}
+
+// --- the spool's disk
+
+void Session::watch_spool() {
+  if (!spool_.in_trouble() || retry_spool_at_) return;
+  retry_spool_at_ = now_ + kSpoolRetry;
+  say(Say::Level::warning, "spool in trouble because=" + spool_.trouble() +
+                               " then=intervals are added up in memory until it works again");
+}
+
+void Session::heal_spool() {
+  if (!retry_spool_at_ || now_ < *retry_spool_at_) return;
+  retry_spool_at_ = now_ + kSpoolRetry;
+  if (!spool_.retry()) return;
+  retry_spool_at_.reset();
+  say(Say::Level::info, "spool works again records=" + std::to_string(spool_.size()));
+  pump();
 }
 
 void Session::on(const ShutdownRequested&) {
@@ -436,6 +501,7 @@ void Session::on(const ShutdownRequested&) {
 
 void Session::leave() {
   if (state_ == State::running || state_ == State::draining) actions_.push_back(ReleaseWorkers{});
+  if (spool_.in_trouble()) spool_.retry();
   actions_.push_back(Leave{spool_.size()});
   state_ = State::left;
 }
@@ -444,8 +510,16 @@ void Session::leave() {
 
 void Session::on(const Tick&) {
   tick_link();
+  heal_spool();
   if (hold_until_ && now_ >= *hold_until_) {
     hold_until_.reset();
+    spool_.release_held();
+    pump();
+  }
+  if (ended_until_ && now_ >= *ended_until_) {
+    ended_until_.reset();
+    spool_.set_aside_ended();
+    say(Say::Level::warning, "records of earlier runs are not acknowledged, and stay in the spool");
     pump();
   }
   tick_run();

@@ -13,8 +13,13 @@
 // it is up again. Only silence of kControllerSilentFor ends the load from here (the dead-man), so
 // that no load is left running with nobody in charge.
 //
-// After a Welcome with a live run, records are held back until the controller has named its mark
-// (RecordAck) or for kResumeHold, so that what it has already is not sent twice.
+// What was counted is in the spool, not here: records of this run, of earlier ones, and of earlier
+// incarnations of this agent wait there side by side, and outlive this process. After a Welcome,
+// those that may have been sent are held back until the controller has named its mark (RecordAck)
+// or for kResumeHold, so that what it has already is not sent twice.
+//
+// A controller's term is looked at before anything it says: a lower one than was heard of its
+// cluster ends the stream, a higher one is kept durably first.
 
 #include <cstdint>
 #include <optional>
@@ -25,6 +30,7 @@
 #include "agent/clock_sync.h"
 #include "agent/messages.h"
 #include "agent/spool.h"
+#include "agent/term_book.h"
 #include "common/clock.h"
 
 namespace spate::agent {
@@ -53,6 +59,8 @@ struct FirstRequest {  // of one worker
 
 struct IntervalClosed {  // of the agent; everything but run, agent, incarnation, seq
   Record record;
+  // How many closed intervals of each worker are in this and the earlier records.
+  std::vector<std::uint64_t> taken = {};
 };
 
 struct WorkersDrained {};     // after the last IntervalClosed
@@ -90,8 +98,8 @@ struct Say {               // one line of the run's story
   enum class Level { info, warning } level = Level::info;
   std::string text;  // verb key=value
 };
-struct Leave {  // flush the stream and end the process
-  std::uint64_t undelivered = 0;
+struct Leave {                    // flush the stream and end the process
+  std::uint64_t undelivered = 0;  // records that stay in the spool
 };
 
 using Action = std::variant<Send, Disconnect, RunPreflight, OpenWorkers, StartWorkersAt,
@@ -110,19 +118,21 @@ class Session {
   static constexpr Duration kResumeHold = std::chrono::seconds(2);
   static constexpr Duration kOverdueAfter =
       std::chrono::seconds(10);  // a drain that does not end is cut
-  // Records that the controller did not acknowledge for so long make way for its next run; and how
-  // long a shutdown waits for it.
+  // How long a shutdown waits for the controller to acknowledge, and records of runs that have
+  // ended stand in the way of others of that kind.
   static constexpr Duration kDeliverFor = std::chrono::seconds(30);
   static constexpr Duration kShutdownDrain = std::chrono::seconds(10);
+  static constexpr Duration kSpoolRetry = std::chrono::seconds(1);  // while its disk refuses
   static constexpr int kBurst = 8;  // heartbeats back to back after a Welcome, for the clock
 
   enum class Link { down, greeting, up };
   enum class State { idle, checking, opening, armed, running, draining, delivering, left };
 
-  // `self.running` is filled in by the session.
-  explicit Session(Hello self, Spool::Limits spool = {});
+  // What changes in `self` is filled in by the session. Both others outlive it.
+  Session(Hello self, Spool& spool, TermBook& terms);
 
-  Actions step(Event event, Instant now);
+  // `term`: of the controller whose message the event is; 0: it said none.
+  Actions step(Event event, Instant now, std::uint64_t term = 0);
   // The latest instant at which a Tick is due; nothing: none.
   std::optional<Instant> wake_at() const;
 
@@ -150,7 +160,6 @@ class Session {
     bool started_said = false;
     bool finished_said = false;  // on this stream
     std::string end_reason = "completed";
-    Instant progress_at;  // of the delivery: last acknowledgement, Finished or Welcome
   };
 
   void on(const StreamUp&);
@@ -172,10 +181,13 @@ class Session {
   void on(const ShutdownRequested&);
   void on(const Tick&);
 
+  bool accepts(const Event& event, std::uint64_t term);
   bool is_current(const std::string& run) const {
     return state_ != State::idle && state_ != State::left && run == run_.id;
   }
-  bool has_load() const;  // connections are open, or about to be
+  bool has_started() const {
+    return state_ == State::running || state_ == State::draining || state_ == State::delivering;
+  }
   void heard() { heard_at_ = now_; }
   void send(
       AgentMessage message);  // dropped unless the link is up: all of it is said again on Welcome
@@ -187,8 +199,11 @@ class Session {
   void say_started();
   void stop(Duration drain, const std::string& reason);
   void begin_delivery();
+  void make_way();
   void abandon(const std::string& reason);  // before the start: nothing to drain or deliver
   void pump();                              // records, then Finished, as far as the window lets
+  void heal_spool();
+  void watch_spool();
   void finish_if_delivered();
   void end_run();
   void leave();
@@ -199,7 +214,8 @@ class Session {
 
   // Constant after construction, but for the name that a controller gives.
   Hello self_;
-  Spool::Limits spool_limits_;
+  Spool& spool_;
+  TermBook& terms_;
 
   Link link_ = Link::down;
   Instant link_since_;  // of its present state
@@ -211,8 +227,10 @@ class Session {
 
   State state_ = State::idle;
   Run run_;
-  Spool spool_;
+  std::string cluster_;                    // of the controller at the other end
   std::optional<Instant> hold_until_;      // records wait for the controller's mark
+  std::optional<Instant> ended_until_;     // records of ended accounts wait for acknowledgements
+  std::optional<Instant> retry_spool_at_;  // its disk refuses
   std::optional<Finished> last_finished_;  // of the run before; answers a Stop that comes late
   bool last_finished_said_ = true;         // false: the link was down
 

@@ -249,7 +249,8 @@ class SpateAgent(Generator):
         if self.controller is None:
             self.start_controller()
         self.child = Child([*prefix, str(self.place.programs / "spate-agent"), "--controller", self.address,
-                            "--name", "bench"], self.place.generator_core, self.place.log(self.name))
+                            "--name", "bench", "--state", str(self.place.scratch / "agent-state")],
+                           self.place.generator_core, self.place.log(self.name))
         self.child.wait_for_line("connected to", START_SECONDS)
         plan = self.place.scratch / "plan.json"
         plan.write_text(json.dumps({

@@ -138,7 +138,8 @@ Result<void> LocalCluster::start_agents(const LocalClusterSpec& spec, const Say&
   std::vector<Member*> agents;
   for (std::uint32_t i = 1; i <= spec.agents; ++i) {
     const std::string name = fmt::format("local-{}", i);
-    std::vector<std::string> arguments{"--controller", controller_, "--name", name};
+    std::vector<std::string> arguments{"--controller", controller_, "--name",
+                                       name,           "--state",   directory_ + "/" + name};
     for (const auto& entry : spec.allow) arguments.insert(arguments.end(), {"--allow", entry});
     const auto member = launch("spate-agent-" + name, "spate-agent", arguments);
     if (!member) return member.error();

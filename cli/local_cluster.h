@@ -68,7 +68,7 @@ class LocalCluster {
   Result<void> start_agents(const LocalClusterSpec& spec, const Say& say);
 
   int lock_ = -1;
-  std::string directory_;  // of the logs
+  std::string directory_;  // of the logs, and of the agents' state: each is a new one
   bool keep_logs_ = false;
   std::string controller_, target_url_, target_probe_;
   std::vector<std::unique_ptr<Member>> members_;  // the controller first

@@ -31,7 +31,8 @@ class ClusterTest(support.SystemTest):
         return controller
 
     def start_agent(self, controller, name, *arguments, **options):
-        return self.start("spate-agent", "--controller", controller.address, "--name", name, *arguments, label=name,
+        return self.start("spate-agent", "--controller", controller.address, "--name", name,
+                          "--state", self.path("state-" + name), *arguments, label=name,
                           ready=r"^spate-agent \S+ connected to \S+$", **options)
 
     def start_agents(self, controller, count):

@@ -57,14 +57,18 @@ struct ClientTest : testing::Test {
   int up = 0;
   std::vector<std::string> down;
   std::vector<ControllerMessage> messages;
+  std::vector<std::uint64_t> terms;
   std::unique_ptr<ControlClient> client;
 
   void make(const std::shared_ptr<grpc::Channel>& channel) {
     client = std::make_unique<ControlClient>(
         loop, channel,
-        ControlClient::Callbacks{
-            [this] { ++up; }, [this](std::string r) { down.push_back(std::move(r)); },
-            [this](ControllerMessage m) { messages.push_back(std::move(m)); }});
+        ControlClient::Callbacks{[this] { ++up; },
+                                 [this](std::string r) { down.push_back(std::move(r)); },
+                                 [this](FromController m) {
+                                   messages.push_back(std::move(m.message));
+                                   terms.push_back(m.term);
+                                 }});
     client->dial();
   }
 

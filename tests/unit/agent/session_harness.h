@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/session.h"
+#include "tests/unit/agent/model_disk.h"
 #include "tests/unit/agent/record_fixture.h"
 
 namespace spate::agent {
@@ -24,10 +25,16 @@ class SessionHarness {
  public:
   static constexpr Duration kControllerAhead = 5h;  // of the agent's clock
 
-  explicit SessionHarness(Spool::Limits limits = {}) : session(test_hello(), limits) {}
+  explicit SessionHarness(Spool::Limits limits = {}) : spool(begun(disk, limits)) {}
 
-  const Actions& feed(Event event) {
-    actions = session.step(std::move(event), now);
+  static std::unique_ptr<Spool> begun(ModelDisk& disk, const Spool::Limits& limits) {
+    auto opened = Spool::open(disk, limits);
+    CHECK(opened && (*opened)->begin(77, "killed", {}), "a model disk does not fail by itself");
+    return *std::move(opened);
+  }
+
+  const Actions& feed(Event event, std::uint64_t term = 0) {
+    actions = session.step(std::move(event), now, term);
     for (const Action& a : actions) {
       if (const auto* s = std::get_if<Send>(&a)) sent.push_back(s->message);
       if (const auto* s = std::get_if<Say>(&a)) story.push_back(s->text);
@@ -149,7 +156,10 @@ class SessionHarness {
     return nullptr;
   }
 
-  Session session;
+  ModelDisk disk;
+  ModelTerms terms;
+  std::unique_ptr<Spool> spool;
+  Session session{test_hello(), *spool, terms};
   Instant now = from_ns(1'000'000'000'000);
   Instant up_since;
   Instant t0;

@@ -39,7 +39,7 @@ const std::vector<Row>& table() {
       {"prepare of this run", [](SessionHarness& h) { return h.plan(); }, {C, C, O, A, R, D, V, L}},
       {"prepare of another",
        [](SessionHarness& h) { return h.plan("run-2"); },
-       {C, C, O, A, R, D, V, L}},
+       {C, C, O, A, R, D, C, L}},
       {"start",
        [](SessionHarness& h) {
          return Start{"run-1", h.at_controller(h.now + 1s)};
@@ -483,16 +483,140 @@ TEST(Session, KeepsAWindowOfRecordsOnTheWire) {
   EXPECT_EQ(h.sent_of<Finished>().at(0).last_seq, 5U);
 }
 
-TEST(Session, LetsARunNobodyAcknowledgesMakeWayAfterHalfAMinute) {
+TEST(Session, TheNextRunNeedNotWaitForTheRecordsOfTheOneBefore) {
   SessionHarness h;
   h.go_to(State::delivering);
   h.feed(h.plan("run-2"));
-  EXPECT_EQ(h.sent_of<PrepareReply>().back().problems.at(0).what, "busy");
-  h.pass(31s);
-  EXPECT_EQ(h.session.state(), State::delivering) << "a full disk may take its time";
-  h.feed(h.plan("run-2"));
   EXPECT_EQ(h.session.state(), State::checking);
   EXPECT_EQ(h.session.run(), "run-2");
+  EXPECT_EQ(h.sent_of<Finished>().at(0), (Finished{"run-1", 1, "completed"}));
+  EXPECT_EQ(h.spool->size(), 1U) << "it stays in the spool";
+  h.feed(RecordAck{"run-1", 77, 1});
+  EXPECT_TRUE(h.spool->empty());
+  EXPECT_EQ(h.session.state(), State::checking);
+}
+
+TEST(Session, RefusesARunThatItCouldNotKeepTheRecordsOf) {
+  SessionHarness h;
+  h.go_to(State::delivering);
+  h.disk.is_broken = true;
+  h.feed(RecordAck{"run-1", 77, 1});
+  h.feed(h.plan("run-2"));
+  EXPECT_EQ(h.sent_of<PrepareReply>().back().problems.at(0).what, "spool");
+}
+
+// --- the spool
+
+TEST(Session, SaysOnceThatTheDiskRefusesAndHealsByItself) {
+  SessionHarness h;
+  h.go_to(State::running);
+  h.pass(1s);
+  h.disk.is_broken = true;
+  for (int i = 0; i < 5; ++i) {
+    h.close_interval();
+    h.pass(1s);
+  }
+  EXPECT_TRUE(h.sent_of<Record>().empty());
+  h.disk.is_broken = false;
+  h.pass(2s);
+  EXPECT_FALSE(h.sent_of<Record>().empty());
+  std::uint64_t sent = 0;
+  for (const Record& r : h.sent_of<Record>()) sent += r.counters.sent;
+  EXPECT_EQ(sent, 5 * 11U + 4);
+  const auto said = [&](const std::string& text) {
+    return std::count_if(h.story.begin(), h.story.end(),
+                         [&](const std::string& line) { return line.find(text) == 0; });
+  };
+  EXPECT_EQ(said("spool in trouble"), 1);
+  EXPECT_EQ(said("spool works again"), 1);
+}
+
+TEST(Session, DeliversWhatAnEarlierLifeLeft) {
+  ModelDisk disk;
+  ModelTerms terms;
+  {
+    auto before = SessionHarness::begun(disk, {});
+    before->open_account({"run-0", 77}, "pc-1", "");
+    before->add(lawful(0s, 1s, 0, 4, 10), {1});
+  }
+  auto spool = *Spool::open(disk, {});
+  ASSERT_TRUE(spool->begin(78, "power loss or reboot", {}));
+  Hello self = test_hello();
+  self.incarnation = 78;
+  Session session(self, *spool, terms);
+  const Instant now = from_ns(1'000'000);
+  const Actions up = session.step(StreamUp{}, now);
+  const Hello hello = std::get<Hello>(std::get<Send>(up.at(0)).message);
+  ASSERT_EQ(hello.accounts.size(), 1U);
+  EXPECT_EQ(hello.accounts[0], (Account{"run-0", 77, 1, "power loss or reboot"}));
+  EXPECT_TRUE(hello.running.empty());
+  std::vector<Record> records;
+  for (const Action& a : session.step(Welcome{"pc-1", 1s}, now))
+    if (const auto* s = std::get_if<Send>(&a))
+      if (const auto* r = std::get_if<Record>(&s->message)) records.push_back(*r);
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].key, (RecordKey{"run-0", "pc-1", 77, 1}));
+  session.step(RecordAck{"run-0", 77, 1}, now);
+  EXPECT_TRUE(spool->empty());
+}
+
+TEST(Session, SetsAsideWhatNobodyAcknowledges) {
+  SessionHarness h;
+  h.go_to(State::delivering);
+  h.feed(h.plan("run-2"));
+  h.feed(StreamDown{});
+  h.connect();
+  h.pass(3s);
+  EXPECT_EQ(h.sent_of<Record>().size(), 2U) << "again, as no mark was named";
+  h.pass(40s);
+  EXPECT_EQ(h.sent_of<Record>().size(), 2U);
+  EXPECT_EQ(h.spool->ended_on_wire(), 0U);
+  EXPECT_EQ(h.spool->size(), 1U);
+}
+
+// --- terms
+
+TEST(Session, RefusesAControllerThatHasBeenSuperseded) {
+  SessionHarness h;
+  h.terms.keep("c1", 9);
+  h.feed(StreamUp{});
+  EXPECT_EQ(h.sent_of<Hello>().at(0).cluster, "c1");
+  EXPECT_EQ(h.sent_of<Hello>().at(0).term, 9U);
+  h.feed(Welcome{"pc-1", 1s, "c1"}, 8);
+  ASSERT_TRUE(h.did<Disconnect>());
+  EXPECT_EQ(h.did<Disconnect>()->reason.find("term 8 superseded by 9"), 0U);
+  EXPECT_EQ(h.session.link(), Session::Link::down);
+
+  h.feed(StreamUp{});
+  h.feed(Welcome{"pc-1", 1s, "c1"}, 10);
+  EXPECT_EQ(h.session.link(), Session::Link::up);
+  EXPECT_EQ(h.terms.highest("c1"), 10U);
+  h.feed(h.plan(), 9);
+  EXPECT_EQ(h.session.state(), State::idle) << "nothing it says is acted upon";
+  EXPECT_EQ(h.session.link(), Session::Link::down);
+}
+
+TEST(Session, KeepsATermBeforeItActsOnIt) {
+  SessionHarness h;
+  h.terms.is_broken = true;
+  h.feed(StreamUp{});
+  h.feed(Welcome{"pc-1", 1s, "c1"}, 1);
+  EXPECT_TRUE(h.did<Disconnect>());
+  EXPECT_EQ(h.session.link(), Session::Link::down);
+  h.terms.is_broken = false;
+  h.feed(StreamUp{});
+  h.feed(Welcome{"pc-1", 1s, "c1"}, 1);
+  EXPECT_EQ(h.session.link(), Session::Link::up);
+}
+
+TEST(Session, TermsOfDifferentClustersHaveNothingToDoWithEachOther) {
+  SessionHarness h;
+  h.terms.keep("c1", 9);
+  h.feed(StreamUp{});
+  h.feed(Welcome{"pc-1", 1s, "c2"}, 1);
+  EXPECT_EQ(h.session.link(), Session::Link::up);
+  EXPECT_EQ(h.terms.highest("c1"), 9U);
+  EXPECT_EQ(h.terms.highest("c2"), 1U);
 }
 
 // --- shutdown
