@@ -274,7 +274,8 @@ void Aggregate::place(const Record& record, std::size_t i) {
   const bool same_point =
       state.placed && point_at(bins_of(state.last_start, Duration{}).first, state.last_group) == at;
   if (!same_point) ++slots_[at].contributors;
-  place_states(record, state, point, same_point);
+  const bool same_share = !same_point && !state.placed && takes_over(agents_[i], state, at);
+  place_states(record, state, point, same_point, same_share);
   if (record.drain) return;
 
   widen(point, record.start, record.start + record.length);
@@ -290,13 +291,28 @@ void Aggregate::place(const Record& record, std::size_t i) {
   state.measured += record.length;
 }
 
+// Whether the agent's process before this one has given the point its connections: they are the
+// same share's.
+bool Aggregate::takes_over(const AgentTotals& agent, AgentState& state, std::size_t point) const {
+  const auto here = agent_of_.find({agent.agent, agent.incarnation});
+  if (here == agent_of_.begin() || std::prev(here)->first.first != agent.agent) return false;
+  const auto& before = states_[std::prev(here)->second];
+  if (!before.placed ||
+      point_at(bins_of(before.last_start, Duration{}).first, before.last_group) != point)
+    return false;
+  state.in_point = before.in_point;
+  return true;
+}
+
 // What is a state and not a sum: an agent's later record in the same point replaces what its
 // earlier one gave, except that the fewest connections stay.
-void Aggregate::place_states(const Record& record, AgentState& state, Point& point,
-                             bool same_point) {
+void Aggregate::place_states(const Record& record, AgentState& state, Point& point, bool same_point,
+                             bool same_share) {
   if (!same_point) {
     point.counters.in_flight_begin += record.counters.in_flight_begin;
     state.in_flight_in_point = 0;
+  }
+  if (!same_point && !same_share) {
     state.in_point = record.gauges;
     if (!record.drain) {
       point.connections_requested += record.gauges.connections_requested;

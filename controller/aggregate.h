@@ -252,7 +252,9 @@ class Aggregate {
   std::size_t insert_point(const Bins& bins, const Group& group, Duration start);
   void join_points(std::size_t into, std::uint64_t last_bin);
   void place(const Record& record, std::size_t agent);
-  void place_states(const Record& record, AgentState& state, Point& point, bool same_point);
+  bool takes_over(const AgentTotals& agent, AgentState& state, std::size_t point) const;
+  void place_states(const Record& record, AgentState& state, Point& point, bool same_point,
+                    bool same_share);
   void add_to_phase(const Record& record, std::uint32_t phase);
   Bins bins_of(Duration start, Duration length) const;
   std::size_t slot_after(std::uint64_t bin, const Group& group) const;

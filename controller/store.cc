@@ -15,7 +15,10 @@
 
 #include "common/plan_json.h"
 #include "common/timeline.h"
+#include "controller/record_row.h"
+#include "controller/rollup.h"
 #include "controller/store_file.h"
+#include "controller/store_schema.h"
 
 // Orientation: `Rows` is the connection with its prepared statements, one function per table.
 // `Writer` owns the thread, the queue and the commits. `Store` is the thin outside.
@@ -69,13 +72,7 @@ class Rows {
         dead_(db,
               "INSERT OR REPLACE INTO dead_incarnations (run, agent, incarnation, last_seq, cause)"
               " VALUES (?,?,?,?,?)"),
-        record_(
-            db,
-            "INSERT INTO records (run, agent, incarnation, seq, epoch, phase, drain, start_ns, "
-            "length_ns,"
-            " scheduled, sent, ok, failed, in_flight_begin, in_flight_end, connections_established,"
-            " bytes_sent, bytes_received, first_seq, guard, recovered, wire)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"),
+        record_(db, kRecordTables.front()),
         mark_(db,
               "INSERT INTO marks (run, agent, incarnation, seq) VALUES (?,?,?,?)"
               " ON CONFLICT (run, agent, incarnation) DO UPDATE SET seq = excluded.seq"),
@@ -101,24 +98,7 @@ class Rows {
 
   void put(const store_op::PutRecord& op) {
     const auto& [r, wire] = op;
-    record_.tryReset();
-    int i = 0;
-    record_.bind(++i, r.key.run);
-    record_.bind(++i, r.key.agent);
-    const std::uint64_t ok = r.count(Outcome::ok);
-    for (const std::int64_t value :
-         {to_sql(r.key.incarnation), to_sql(r.key.seq), std::int64_t{r.epoch},
-          std::int64_t{r.phase}, std::int64_t{r.drain}, std::int64_t{r.start.count()},
-          std::int64_t{r.length.count()}, to_sql(r.counters.scheduled), to_sql(r.counters.sent),
-          to_sql(ok), to_sql(r.finished() - ok), to_sql(r.counters.in_flight_begin),
-          to_sql(r.counters.in_flight_end), to_sql(r.gauges.connections_established),
-          to_sql(r.counters.bytes_sent), to_sql(r.counters.bytes_received), to_sql(r.first_seq),
-          std::int64_t{r.guard}, std::int64_t{r.recovered}}) {
-      record_.bind(++i, value);
-    }
-    record_.bind(++i, static_cast<const void*>(wire.data()), static_cast<int>(wire.size()));
-    record_.exec();
-    record_.tryReset();
+    record_.put(r, wire);
     run(mark_, r.key.run, r.key.agent, to_sql(r.key.incarnation), to_sql(r.key.seq));
   }
 
@@ -189,7 +169,9 @@ class Rows {
     dead_.tryReset();
   }
 
-  SQLite::Statement run_, plan_, epoch_, agent_, dead_, record_, mark_, sample_, event_;
+  SQLite::Statement run_, plan_, epoch_, agent_, dead_;
+  RecordInsert record_;
+  SQLite::Statement mark_, sample_, event_;
 };
 
 // Closes what an earlier process left: its rows carry `crashed` since they were made.
@@ -211,7 +193,7 @@ void close_crashed(SQLite::Database& db, Restored& restored) {
     SQLite::Statement event(
         db,
         "INSERT INTO events (run, at_ns, severity, text) SELECT ?1, coalesce(max(start_ns +"
-        " length_ns), 0), 'error', 'controller restarted during the run' FROM records"
+        " length_ns), 0), 'error', 'controller restarted during the run' FROM all_records"
         " WHERE run = ?1");
     event.bind(1, id);
     event.exec();
@@ -219,9 +201,10 @@ void close_crashed(SQLite::Database& db, Restored& restored) {
         db,
         "UPDATE runs SET state = 'finished', \"end\" = 'crashed', verdict = 'INVALID',"
         " end_reason = 'the controller restarted during the run',"
-        " length_ns = (SELECT coalesce(max(start_ns + length_ns), 0) FROM records WHERE run = ?1"
+        " length_ns = (SELECT coalesce(max(start_ns + length_ns), 0) FROM all_records WHERE run = "
+        "?1"
         " AND drain = 0),"
-        " requests = (SELECT coalesce(sum(ok + failed), 0) FROM records WHERE run = ?1)"
+        " requests = (SELECT coalesce(sum(ok + failed), 0) FROM all_records WHERE run = ?1)"
         " WHERE id = ?1");
     close.bind(1, id);
     close.exec();
@@ -233,16 +216,20 @@ void close_crashed(SQLite::Database& db, Restored& restored) {
 
 class Store::Writer {
  public:
-  Writer(std::string path, Callbacks callbacks, std::unique_ptr<StoreLock> lock,
-         std::unique_ptr<SQLite::Database> db)
+  Writer(std::string path, Callbacks callbacks, const RollupPolicy& policy,
+         std::unique_ptr<StoreLock> lock, std::unique_ptr<SQLite::Database> db)
       : path_(std::move(path)),
+        policy_(policy),
         callbacks_(std::move(callbacks)),
         lock_(std::move(lock)),
         db_(std::move(db)),
         rows_(std::make_unique<Rows>(*db_)),
+        rollup_(std::make_unique<Rollup>(*db_, policy_)),
         timer_(loop_),
+        rollup_timer_(loop_),
         guard_(loop_.get_executor()) {
     close_crashed(*db_, restored_);
+    roll_up_in(policy_.every);
     thread_ = std::thread([this] { loop_.run(); });
   }
 
@@ -250,10 +237,12 @@ class Store::Writer {
     asio::post(loop_, [this] {
       is_closing_ = true;
       timer_.cancel();
+      rollup_timer_.cancel();
       flush();
       guard_.reset();
     });
     thread_.join();
+    rollup_.reset();
     rows_.reset();
     db_.reset();
   }
@@ -273,6 +262,7 @@ class Store::Writer {
   }
 
   const std::string path_;
+  const RollupPolicy policy_;
   Restored restored_;
 
  private:
@@ -374,6 +364,33 @@ class Store::Writer {
     }
   }
 
+  // Old records, a little at a time: what comes meanwhile waits for one small transaction at most.
+  void roll_up_in(Duration delay) {
+    if (is_closing_) return;
+    rollup_timer_.expires_after(delay);
+    rollup_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) roll_up_in(roll_up() ? kRollupPause : policy_.every);
+    });
+  }
+
+  bool roll_up() {
+    if (!db_ || is_in_trouble_) return false;
+    try {
+      db_->exec("BEGIN IMMEDIATE");
+      const bool has_worked = rollup_->step();
+      db_->exec("COMMIT");
+      is_rollup_failing_ = false;
+      return has_worked;
+    } catch (const SQLite::Exception& e) {
+      db_->tryExec("ROLLBACK");
+      rollup_ = std::make_unique<Rollup>(*db_, policy_);
+      // Nothing is lost, the file only stays larger. What is wrong with it stops the next commit.
+      if (!std::exchange(is_rollup_failing_, true) && callbacks_.trouble)
+        callbacks_.trouble("cannot merge old records in the store " + path_ + ": " + e.what());
+      return false;
+    }
+  }
+
   void in_trouble(const std::string& why) {
     if (!is_in_trouble_ && callbacks_.trouble) {
       callbacks_.trouble(
@@ -393,6 +410,7 @@ class Store::Writer {
     try {
       db_ = std::move(*db);
       rows_ = std::make_unique<Rows>(*db_);
+      rollup_ = std::make_unique<Rollup>(*db_, policy_);
       return true;
     } catch (const SQLite::Exception& e) {
       why = std::string("cannot use the store: ") + e.what();
@@ -402,6 +420,7 @@ class Store::Writer {
   }
 
   void close_file() {
+    rollup_.reset();
     rows_.reset();
     db_.reset();
   }
@@ -410,26 +429,30 @@ class Store::Writer {
   std::unique_ptr<StoreLock> lock_;
   std::unique_ptr<SQLite::Database> db_;  // null while it must be opened anew
   std::unique_ptr<Rows> rows_;
+  std::unique_ptr<Rollup> rollup_;  // with rows_
   std::vector<Entry> queue_;
   std::vector<std::string> rejected_;
   std::uint64_t dropped_ = 0;
   bool is_in_trouble_ = false;
   bool is_timer_set_ = false;
   bool is_closing_ = false;
+  bool is_rollup_failing_ = false;
   asio::io_context loop_{1};
   asio::steady_timer timer_;
+  asio::steady_timer rollup_timer_;
   asio::executor_work_guard<asio::io_context::executor_type> guard_;
   std::thread thread_;
 };
 
-Result<std::unique_ptr<Store>> Store::open(const std::string& path, Callbacks callbacks) {
+Result<std::unique_ptr<Store>> Store::open(const std::string& path, Callbacks callbacks,
+                                           const RollupPolicy& policy) {
   auto lock = StoreLock::take(path);
   if (!lock) return lock.error();
   auto db = open_store_file(path, false);
   if (!db) return db.error();
   try {
-    auto writer =
-        std::make_unique<Writer>(path, std::move(callbacks), std::move(*lock), std::move(*db));
+    auto writer = std::make_unique<Writer>(path, std::move(callbacks), policy, std::move(*lock),
+                                           std::move(*db));
     return std::unique_ptr<Store>(new Store(std::move(writer)));
   } catch (const SQLite::Exception& e) {
     return Error{ErrorCode::io, "cannot use the store " + path + ": " + e.what() +

@@ -15,6 +15,8 @@
 // agents' windows (64 records each); past kMaxQueued, target samples and events are dropped and
 // counted.
 //
+// Between the commits it merges what is old into coarser records, a little at a time (rollup.h).
+//
 // `put` and `when_committed` may be called from any one thread (the control loop) and never block.
 // The callbacks come on the writer thread. The destructor writes what is queued, if it can, and
 // joins.
@@ -27,12 +29,14 @@
 
 #include "common/result.h"
 #include "controller/restored.h"
+#include "controller/rollup_policy.h"
 #include "controller/store_op.h"
 
 namespace spate::controller {
 
 inline constexpr Duration kCommitDelay = std::chrono::milliseconds(50);
 inline constexpr std::size_t kCommitRecords = 512;
+inline constexpr Duration kRollupPause = std::chrono::milliseconds(20);
 inline constexpr Duration kRetry = std::chrono::seconds(1);
 inline constexpr std::size_t kMaxQueued = 100'000;
 
@@ -46,7 +50,8 @@ class Store {
   };
 
   // `path`'s directories are made. Callbacks may be empty.
-  static Result<std::unique_ptr<Store>> open(const std::string& path, Callbacks callbacks);
+  static Result<std::unique_ptr<Store>> open(const std::string& path, Callbacks callbacks,
+                                             const RollupPolicy& policy = kRollupPolicy);
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;

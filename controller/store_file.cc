@@ -83,6 +83,13 @@ Result<void> check_identity(SQLite::Database& db, const std::string& path) {
   return {};
 }
 
+void create_record_tables(SQLite::Database& db) {
+  // One that is there already was brought up to date before.
+  for (const char* table : kRecordTables)
+    db.exec(std::string("CREATE TABLE IF NOT EXISTS ") + table + kRecordColumns);
+  db.exec(kAllRecords);
+}
+
 void bring_up_to_date(SQLite::Database& db) {
   const int version = db.execAndGet("PRAGMA user_version").getInt();
   if (version == kSchemaVersion) return;
@@ -90,6 +97,7 @@ void bring_up_to_date(SQLite::Database& db) {
   if (version == 0) db.exec(kSchema);
   for (int v = version; v > 0 && v < kSchemaVersion; ++v)
     db.exec(kMigrations[static_cast<std::size_t>(v - 1)]);
+  create_record_tables(db);
   db.exec("PRAGMA application_id = " + std::to_string(kApplicationId));
   db.exec("PRAGMA user_version = " + std::to_string(kSchemaVersion));
   transaction.commit();

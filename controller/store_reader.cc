@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "common/plan_json.h"
-#include "proto/wire.h"
+#include "controller/record_row.h"
 
 namespace spate::controller {
 namespace {
@@ -104,15 +104,18 @@ Result<RunInfo> load_info(SQLite::Database& db, const std::string& id) {
 }
 
 Result<void> load_records(SQLite::Database& db, Aggregate& run) {
-  // By id: an agent's records in the order of their seq, as they were taken.
-  SQLite::Statement row(db, "SELECT wire, agent, seq FROM records WHERE run = ? ORDER BY id");
+  // One agent's process after the other, each in the order of its seq: an index gives this order,
+  // and nothing is held but the record at hand.
+  SQLite::Statement row(db,
+                        "SELECT wire, agent, incarnation, seq FROM all_records WHERE run = ?"
+                        " ORDER BY agent, incarnation, seq");
   row.bind(1, run.info().id);
   while (row.executeStep()) {
     const SQLite::Column wire = row.getColumn(0);
-    const auto record = wire::from_bytes(std::string_view(
-        static_cast<const char*>(wire.getBlob()), static_cast<std::size_t>(wire.getBytes())));
+    const auto record = unpack_record(std::string_view(static_cast<const char*>(wire.getBlob()),
+                                                       static_cast<std::size_t>(wire.getBytes())));
     if (!record) {
-      return record.error().with_context("record " + std::to_string(count_at(row, 2)) +
+      return record.error().with_context("record " + std::to_string(count_at(row, 3)) +
                                          " of agent " + row.getColumn(1).getString());
     }
     run.add(*record);

@@ -23,6 +23,43 @@ inline constexpr const char* kPragmas = R"(
   PRAGMA journal_size_limit = 67108864;
 )";
 
+// Records by resolution: as they came, and merged with age (rollup.h). All have the same columns.
+inline constexpr std::array<const char*, 4> kRecordTables = {"records", "rollup_1", "rollup_2",
+                                                             "rollup_3"};
+inline constexpr const char* kRecordColumns = R"( (
+  id INTEGER PRIMARY KEY,
+  run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  agent TEXT NOT NULL,
+  incarnation INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  epoch INTEGER NOT NULL,
+  phase INTEGER NOT NULL,
+  drain INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL,
+  length_ns INTEGER NOT NULL,
+  scheduled INTEGER NOT NULL,
+  sent INTEGER NOT NULL,
+  ok INTEGER NOT NULL,
+  failed INTEGER NOT NULL,
+  in_flight_begin INTEGER NOT NULL,
+  in_flight_end INTEGER NOT NULL,
+  connections_established INTEGER NOT NULL,
+  bytes_sent INTEGER NOT NULL,
+  bytes_received INTEGER NOT NULL,
+  wire BLOB NOT NULL,                    -- spate.record.v1.Record with its histograms, packed
+  first_seq INTEGER NOT NULL DEFAULT 0,  -- covers first_seq to seq; 0: seq alone
+  guard INTEGER NOT NULL DEFAULT 0,      -- in a guard band: not measured
+  recovered INTEGER NOT NULL DEFAULT 0,  -- left by a process that died
+  UNIQUE (run, agent, incarnation, seq)
+) STRICT;
+)";
+// For reading: every record of a run, of whatever resolution.
+inline constexpr const char* kAllRecords = R"(
+CREATE VIEW IF NOT EXISTS all_records AS
+  SELECT * FROM records UNION ALL SELECT * FROM rollup_1 UNION ALL SELECT * FROM rollup_2
+  UNION ALL SELECT * FROM rollup_3;
+)";
+
 inline constexpr const char* kSchema = R"(
 CREATE TABLE runs (
   id TEXT PRIMARY KEY,
@@ -72,32 +109,6 @@ CREATE TABLE dead_incarnations (    -- processes of agents that died in the run
   last_seq INTEGER,                 -- null: not known yet
   cause TEXT NOT NULL,
   PRIMARY KEY (run, agent, incarnation)
-) STRICT;
-CREATE TABLE records (
-  id INTEGER PRIMARY KEY,
-  run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
-  agent TEXT NOT NULL,
-  incarnation INTEGER NOT NULL,
-  seq INTEGER NOT NULL,
-  epoch INTEGER NOT NULL,
-  phase INTEGER NOT NULL,
-  drain INTEGER NOT NULL,
-  start_ns INTEGER NOT NULL,
-  length_ns INTEGER NOT NULL,
-  scheduled INTEGER NOT NULL,
-  sent INTEGER NOT NULL,
-  ok INTEGER NOT NULL,
-  failed INTEGER NOT NULL,
-  in_flight_begin INTEGER NOT NULL,
-  in_flight_end INTEGER NOT NULL,
-  connections_established INTEGER NOT NULL,
-  bytes_sent INTEGER NOT NULL,
-  bytes_received INTEGER NOT NULL,
-  wire BLOB NOT NULL,               -- spate.record.v1.Record, with its histograms
-  first_seq INTEGER NOT NULL DEFAULT 0,  -- covers first_seq to seq; 0: seq alone
-  guard INTEGER NOT NULL DEFAULT 0,      -- in a guard band: not measured
-  recovered INTEGER NOT NULL DEFAULT 0,  -- left by a process that died
-  UNIQUE (run, agent, incarnation, seq)
 ) STRICT;
 CREATE TABLE marks (
   run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,

@@ -241,6 +241,9 @@ TEST_F(StoreTest, BringsAnOlderStoreUpToDate) {
   const auto fresh = columns();
   {
     SQLite::Database db(path_, SQLite::OPEN_READWRITE);
+    db.exec("DROP VIEW all_records");
+    for (const char* table : {"rollup_1", "rollup_2", "rollup_3"})
+      db.exec(std::string("DROP TABLE ") + table);
     for (const char* column : {"first_seq", "guard", "recovered"})
       db.exec(std::string("ALTER TABLE records DROP COLUMN ") + column);
     db.exec("DROP TABLE dead_incarnations");
