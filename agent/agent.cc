@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -113,19 +114,32 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
   void preflight_done(std::uint64_t id, const std::string& run, PreflightResult result) {
     preflights_[id].join();
     preflights_.erase(id);
-    assignment_ = std::move(result.assignment);
+    if (result.assignment) {
+      note_targets(*result.assignment);
+      crew_in_waiting_ = std::make_shared<Crew>(loop_, result.assignment,
+                                                [this](Event e) { on_event(std::move(e)); });
+      if (const auto made = crew_in_waiting_->prepare(*result.assignment); !made)
+        result.problems.push_back({"workers", made.error().message});
+    }
     on_event(PreflightDone{run, std::move(result.problems)});
-    assignment_.reset();
+    crew_in_waiting_.reset();
+  }
+
+  void note_targets(const Assignment& a) {
+    std::set<std::shared_ptr<const Route>> routes;
+    for (const AssignedEpoch& e : a.epochs) {
+      if (!routes.insert(e.call->route).second) continue;
+      log_->info("target checked run={} target={} address={}", a.run,
+                 e.call->route->target.to_string(), e.call->route->address.to_string());
+    }
   }
 
   void carry_out(OpenWorkers&) {
-    log_->info("target checked run={} target={} address={}", assignment_->run,
-               assignment_->target.to_string(), assignment_->address.to_string());
-    crew_ = std::make_shared<Crew>(loop_, assignment_, [this](Event e) { on_event(std::move(e)); });
+    crew_ = std::move(crew_in_waiting_);
     crew_->open();
   }
 
-  void carry_out(StartWorkersAt& a) { crew_->start_at(a.at, a.drain); }
+  void carry_out(StartWorkersAt& a) { crew_->start_at(a.at, a.begin, a.drain); }
   void carry_out(StopWorkers& a) { crew_->stop(a.at, a.drain); }
 
   void carry_out(ReleaseWorkers&) {
@@ -163,7 +177,7 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
   Session session_;
   asio::steady_timer timer_;
   ControlClient client_;
-  std::shared_ptr<const Assignment> assignment_;  // between a pre-flight and OpenWorkers
+  std::shared_ptr<Crew> crew_in_waiting_;  // between a pre-flight and OpenWorkers
   std::shared_ptr<Crew> crew_;
   // More than one only if a run was given up while it was checked.
   std::map<std::uint64_t, std::thread> preflights_;

@@ -116,7 +116,8 @@ bool Connection::go_on(Instant now) {
   if (state_ == State::negotiating && driver_->is_ready()) negotiated(now);
   do {
     if (const auto end = driver_->take_end()) call_ended(*end, now);
-    if (due_ && loop_.may_call() && !retiring_ && driver_->may_start()) start_call(now);
+    if (due_ && loop_.may_call() && leaving_ == Leaving::no && driver_->may_start())
+      start_call(now);
     if (!flush(now)) return false;
   } while (driver_->has_end());
   if (driver_->is_broken()) [[unlikely]] {
@@ -126,8 +127,8 @@ bool Connection::go_on(Instant now) {
   }
   if (state_ != State::ready || driver_->has_call()) [[likely]]
     return true;
-  if (retiring_) {
-    close_politely(now);
+  if (leaving_ != Leaving::no) {
+    leave(now);
     return false;
   }
   if (driver_->is_finished()) {
@@ -140,16 +141,18 @@ bool Connection::go_on(Instant now) {
 // ---- calls
 
 void Connection::begin_calls(Instant intended) {
-  if (state_ != State::ready) return;
+  if (state_ == State::ready && !has_call() && !paused_) pause_until(intended);
+}
+
+void Connection::pause_until(Instant wake) {
   paused_ = true;
-  wake_ = intended;
+  due_ = false;
+  wake_ = wake;
   loop_.schedule(slot_, TimerKind::wake, wake_, timers_);
 }
 
 void Connection::shorten_pause(Instant until) {
-  if (state_ != State::ready || !paused_ || wake_ <= until) return;
-  wake_ = until;
-  loop_.schedule(slot_, TimerKind::wake, wake_, timers_);
+  if (state_ == State::ready && paused_ && wake_ > until) pause_until(until);
 }
 
 void Connection::call_ended(const CallEnd& end, Instant now) {
@@ -167,25 +170,33 @@ void Connection::plan_next_call(Instant now) {
   const Load& load = loop_.load();
   if (load.calls_per_loop != 0 && ++calls_in_loop_ >= load.calls_per_loop) {
     calls_in_loop_ = 0;
-    if (load.pause.count() > 0) {
-      due_ = false;
-      begin_calls(now + load.pause);
-      return;
-    }
+    if (load.pause.count() > 0) return pause_until(now + load.pause);
   }
-  due_ = true;
+  // Else it is due when calls may be made again: see begin_calls().
+  due_ = loop_.may_call();
   next_intended_ = now;
 }
 
 void Connection::start_call(Instant now) {
   due_ = false;
-  driver_->start(loop_.render(number_), loop_.message_is_constant());
+  if (call_ != loop_.call() && !take_call()) [[unlikely]]
+    return;
+  driver_->start(loop_.render(number_), !call_->framed.empty());
   times_ = {next_intended_, now};
   loop_.recorder().request_sent(times_);
   loop_.request_sent(now);
-  const Duration timeout = loop_.assignment().timeout;
+  const Duration timeout = call_->timeout;
   deadline_ = timeout.count() > 0 ? now + timeout : kNever;
   loop_.schedule(slot_, TimerKind::deadline, deadline_, timers_);
+}
+
+// The epoch's call from now on; false if that goes elsewhere: see follow_route(), which the loop
+// calls as soon as it has found out which connections the epoch still wants.
+bool Connection::take_call() {
+  if (call_->route != loop_.call()->route) return false;
+  driver_->use(*loop_.call()->profile);
+  call_ = loop_.call();
+  return true;
 }
 
 // ---- output
@@ -246,7 +257,7 @@ bool Connection::writable(Instant now) {
 
 void Connection::want() {
   state_ = State::queued;
-  retiring_ = false;
+  leaving_ = Leaving::no;
   attempts_ = 0;
   calls_in_loop_ = 0;
   loop_.enqueue(slot_);
@@ -255,6 +266,7 @@ void Connection::want() {
 void Connection::connect() {
   const Instant now = loop_.tick();
   state_ = State::connecting;
+  call_ = loop_.call();
   if (const int error = open_socket(); error != 0)
     return connect_failed(code_of(error), describe(error), now);
   deadline_ = now + kConnectTimeout;
@@ -263,20 +275,20 @@ void Connection::connect() {
 
 // 0, or an errno.
 int Connection::open_socket() {
-  const Assignment& assignment = loop_.assignment();
-  const auto& bytes = assignment.address.bytes();
+  const Route& route = *call_->route;
+  const auto& bytes = route.address.bytes();
   sockaddr_storage storage{};
   socklen_t size = 0;
-  if (assignment.address.is_v4()) {
+  if (route.address.is_v4()) {
     auto& address = reinterpret_cast<sockaddr_in&>(storage);
     address.sin_family = AF_INET;
-    address.sin_port = htons(assignment.target.port);
+    address.sin_port = htons(route.target.port);
     std::memcpy(&address.sin_addr, bytes.data() + 12, sizeof address.sin_addr);
     size = sizeof address;
   } else {
     auto& address = reinterpret_cast<sockaddr_in6&>(storage);
     address.sin6_family = AF_INET6;
-    address.sin6_port = htons(assignment.target.port);
+    address.sin6_port = htons(route.target.port);
     std::memcpy(&address.sin6_addr, bytes.data(), sizeof address.sin6_addr);
     size = sizeof address;
   }
@@ -296,8 +308,8 @@ void Connection::connected(Instant now) {
   ::getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) return connect_failed(code_of(error), describe(error), now);
   state_ = State::negotiating;
-  driver_.emplace(loop_.profile());
-  if (const auto& tls = loop_.assignment().tls) {
+  driver_.emplace(loop_.engine(), *call_->profile);
+  if (const auto& tls = call_->route->tls) {
     tls_ = std::make_unique<TlsFilter>(*tls);
     std::string& cipher = loop_.cipher();
     cipher.clear();
@@ -332,7 +344,7 @@ void Connection::timer_fired(TimerKind kind, Instant now) {
     loop_.enqueue(slot_);
   } else if (state_ == State::ready && paused_) {
     paused_ = false;
-    if (!loop_.may_call()) return;
+    if (!loop_.may_call()) return;  // see begin_calls()
     due_ = true;
     next_intended_ = at;
     go_on(now);
@@ -344,22 +356,37 @@ void Connection::deadline_passed(Instant now) {
     return connect_failed(ETIMEDOUT, "timed out after " + format_duration(kConnectTimeout), now);
   if (!has_call()) return;
   driver_->cancel_call();
-  loop_.recorder().request_failed(Outcome::timed_out, 0,
-                                  "no answer within " + format_duration(loop_.assignment().timeout),
-                                  times_, now);
+  loop_.recorder().request_failed(
+      Outcome::timed_out, 0, "no answer within " + format_duration(call_->timeout), times_, now);
   plan_next_call(now);
   loop_.call_finished(now);
   go_on(now);
 }
 
 void Connection::retire(Instant now) {
-  retiring_ = true;
+  leaving_ = Leaving::for_good;
+  leave(now);
+}
+
+void Connection::follow_route(Instant now) {
+  if (state_ == State::unused || state_ == State::queued || is_retiring()) return;
+  const bool is_there = call_->route == loop_.call()->route;
+  leaving_ = is_there ? Leaving::no : Leaving::for_another_route;
+  if (!is_there) leave(now);
+}
+
+// Now, or after the answer it waits for: go_on() comes here again.
+void Connection::leave(Instant now) {
   if (has_call()) return;
-  if (state_ == State::ready) return close_politely(now);
+  const bool goes_elsewhere = leaving_ == Leaving::for_another_route;
   const bool was_trying = state_ == State::connecting || state_ == State::negotiating;
-  close_socket();
+  if (state_ == State::ready)
+    close_politely(now);
+  else
+    close_socket();
   state_ = State::unused;
   if (was_trying) loop_.attempt_ended(slot_);
+  if (goes_elsewhere) want();
 }
 
 // GOAWAY, and the end of TLS; false if the connection is gone already.
@@ -377,7 +404,6 @@ void Connection::close_politely(Instant now) {
   if (!say_goodbye(now)) return;
   loop_.recorder().connection_closed(true);
   close_socket();
-  state_ = State::unused;
 }
 
 void Connection::cut_off(Instant now) {
@@ -389,7 +415,7 @@ void Connection::cut_off(Instant now) {
 
 void Connection::close_for_good() {
   if (state_ == State::ready && !writing_ && !driver_->is_broken()) {
-    retiring_ = true;  // if it cannot be said, do not come back
+    leaving_ = Leaving::for_good;  // if it cannot be said, do not come back
     if (!say_goodbye(loop_.tick())) return;
     loop_.recorder().connection_closed(false);
   }
@@ -418,7 +444,9 @@ void Connection::broken(std::string_view why, Instant now) {
     loop_.recorder().request_failed(Outcome::protocol_error, 0, why, times_, now);
     loop_.call_finished(now);
   }
-  loop_.recorder().connection_protocol_error(has_open_call ? std::string_view() : why);
+  // One entry in the tally: with the request, the failed connect, or by itself.
+  const bool is_told_elsewhere = has_open_call || state_ != State::ready;
+  loop_.recorder().connection_protocol_error(is_told_elsewhere ? std::string_view() : why);
   if (state_ != State::ready) return connect_failed(0, why, now);
   loop_.recorder().connection_closed(true);
   back_off(now);
@@ -432,11 +460,12 @@ void Connection::connect_failed(std::uint32_t code, std::string_view why, Instan
 
 void Connection::back_off(Instant now) {
   close_socket();
-  if (retiring_ || !loop_.wants_connections()) {
-    retiring_ = false;
+  if (is_retiring() || !loop_.wants_connections()) {
+    leaving_ = Leaving::no;
     state_ = State::unused;
     return;
   }
+  leaving_ = Leaving::no;  // the next attempt goes where calls go by then
   state_ = State::backing_off;
   const Duration full = std::min(kBackOffMost, kBackOffFirst * (1 << std::min(attempts_, 10U)));
   ++attempts_;

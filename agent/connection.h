@@ -4,6 +4,10 @@
 // on it. Lives on its worker's thread and is owned by its WorkerLoop, which says when calls may be
 // made.
 //
+// A connection is bound to one route for the life of its socket, and to one prepared call until the
+// epoch has another: it then goes on with that one at its next request, on the same socket if the
+// route is the same, else on a new one.
+//
 // The path of a request, all in one handler run: bytes arrive -> the driver says the call has ended
 // -> it is recorded -> the next one is rendered, counted as sent, and written together with
 // whatever else the driver has to say -> reading goes on. That is one recv and one send; nothing is
@@ -46,9 +50,7 @@ class Connection {
 
   State state() const { return state_; }
   bool has_call() const { return driver_ && driver_->has_call(); }
-  bool is_retiring() const { return retiring_; }
-  bool is_paused() const { return paused_; }
-  std::uint64_t number() const { return number_; }
+  bool is_retiring() const { return leaving_ == Leaving::for_good; }
   TimerSlot& timers() { return timers_; }
 
   // unused -> queued: the loop will connect() it.
@@ -56,7 +58,8 @@ class Connection {
   void connect();
   // epoll has something to say about the socket of this life.
   void socket_event(std::uint32_t life, std::uint32_t events);
-  // The run begins, or goes on after a wait: the next call is due at `intended`.
+  // The run begins, or goes on after a stretch without calls: the next call is due at `intended`,
+  // if none is open and no pause is under way.
   void begin_calls(Instant intended);
   // A timer of this kind fired; it may have fired early.
   void timer_fired(TimerKind kind, Instant now);
@@ -65,13 +68,19 @@ class Connection {
   // No longer wanted: closes now, or after the answer it waits for.
   void retire(Instant now);
   // Still wanted after all.
-  void stay() { retiring_ = false; }
+  void stay() { leaving_ = Leaving::no; }
+  // Where calls go may have changed: if it has, a new connection takes this one's place, now, or
+  // after the answer it waits for.
+  void follow_route(Instant now);
   // The end of the run: first the open call is counted as cancelled, then the socket is closed,
   // which counts as nothing.
   void cut_off(Instant now);
   void close_for_good();
 
  private:
+  // What comes after the open call: the next one, nothing, or a connection to another route.
+  enum class Leaving : std::uint8_t { no, for_good, for_another_route };
+
   // Input. False: the connection is gone.
   bool read(bool until_the_end, Instant now);
   bool take_bytes(const std::uint8_t* data, std::size_t size, Instant now);
@@ -83,7 +92,9 @@ class Connection {
   // Calls.
   void call_ended(const CallEnd& end, Instant now);
   void plan_next_call(Instant now);
+  void pause_until(Instant wake);
   void start_call(Instant now);
+  bool take_call();
 
   // Output. False: the connection is gone.
   bool flush(Instant now);
@@ -100,11 +111,13 @@ class Connection {
   void connect_failed(std::uint32_t code, std::string_view why, Instant now);
   bool say_goodbye(Instant now);
   void close_politely(Instant now);
+  void leave(Instant now);
   void close_socket();
   void back_off(Instant now);
 
   WorkerLoop& loop_;
   int fd_ = -1;
+  std::shared_ptr<const PreparedCall> call_;  // before the driver, which uses it
   std::optional<GrpcConnection> driver_;
   std::unique_ptr<TlsFilter> tls_;
 
@@ -119,7 +132,7 @@ class Connection {
   std::uint32_t life_ = 0;  // counts sockets, so that an event of an old one is known
   std::uint32_t attempts_ = 0;
   State state_ = State::unused;
-  bool retiring_ = false;
+  Leaving leaving_ = Leaving::no;
   bool paused_ = false;
   bool due_ = false;  // a call is to be started as soon as possible, at next_intended_
   bool writing_ = false;

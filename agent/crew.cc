@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <exception>
 #include <utility>
 
 #include "agent/process.h"
@@ -9,6 +10,16 @@
 namespace spate::agent {
 
 namespace asio = boost::asio;
+
+namespace {
+
+std::uint32_t most_threads(const Assignment& assignment) {
+  std::uint32_t most = 0;
+  for (const AssignedEpoch& e : assignment.epochs) most = std::max(most, e.parameters.threads);
+  return most;
+}
+
+}  // namespace
 
 Crew::Crew(asio::io_context& loop, std::shared_ptr<const Assignment> assignment, Report report)
     : loop_(loop),
@@ -37,26 +48,67 @@ WorkerCallbacks Crew::callbacks() {
   c.first_request =
       posted([](Crew& crew, std::uint32_t, Instant at) { crew.tell(FirstRequest{at}); });
   c.interval = posted([](Crew& crew, std::uint32_t w, Record r) { crew.closed(w, std::move(r)); });
+  c.changed_over = posted(
+      [](Crew& crew, std::uint32_t w, std::uint32_t, Instant at) { crew.changed_over(w, at); });
   c.drained = posted([](Crew& crew, std::uint32_t w) { crew.worker_drained(w); });
   return c;
 }
 
-void Crew::open() {
-  for (std::uint32_t i = 0; i < assignment_->workers; ++i)
-    workers_.push_back(std::make_unique<Worker>(i, assignment_, callbacks()));
-  for (const auto& w : workers_) w->open();
+Result<void> Crew::prepare(const Assignment& assignment) {
+  const std::uint32_t count = most_threads(assignment);
+  try {
+    while (workers_.size() < count)
+      workers_.push_back(std::make_unique<Worker>(static_cast<std::uint32_t>(workers_.size()),
+                                                  assignment_, callbacks()));
+  } catch (const std::exception& e) {
+    return Error{ErrorCode::unavailable, "cannot start worker " +
+                                             std::to_string(workers_.size() + 1) + " of " +
+                                             std::to_string(count) + ": " + e.what() +
+                                             "; use fewer threads, or raise this agent's limits"};
+  }
+  return {};
 }
 
-void Crew::start_at(Instant t0, Duration drain) {
+void Crew::open() {
+  joined_ = assignment_->workers;
+  for (std::uint32_t i = 0; i < joined_; ++i) workers_.at(i)->open();
+}
+
+void Crew::start_at(Instant t0, Instant begin, Duration drain) {
   cpu_ns_seen_ = cpu_ns();
-  for (const auto& w : workers_) {
-    w->set_drain(drain);
-    w->start_at(t0);
+  t0_ = t0;
+  drain_ = drain;
+  for (std::uint32_t i = 0; i < joined_; ++i) {
+    workers_[i]->set_drain(drain);
+    workers_[i]->start_at(t0, begin);
   }
 }
 
+void Crew::change(std::shared_ptr<const Assignment> next, std::uint32_t epoch, Instant at) {
+  // What was to come at the same time or later is not going to be.
+  for (Changing& c : changing_) c.at = std::min(c.at, at);
+  changing_.push_back({epoch, at, {}});
+  for (std::uint32_t i = 0; i < joined_; ++i) {
+    changing_.back().missing.insert(i);
+    merger_.join(i, at - t0_);
+    workers_[i]->change(next, at);
+  }
+  for (const std::uint32_t most = most_threads(*next); joined_ < most; ++joined_) {
+    Worker& worker = *workers_.at(joined_);
+    merger_.join(joined_, at - t0_);
+    worker.set_drain(drain_);
+    worker.lease(lease_end_);
+    worker.join(next, t0_, at);
+  }
+}
+
+void Crew::lease(Instant end) {
+  lease_end_ = end;
+  for (std::uint32_t i = 0; i < joined_; ++i) workers_[i]->lease(end);
+}
+
 void Crew::stop(Instant at, Duration drain) {
-  for (const auto& w : workers_) w->stop(at, drain);
+  for (std::uint32_t i = 0; i < joined_; ++i) workers_[i]->stop(at, drain);
 }
 
 void Crew::release() {
@@ -85,6 +137,16 @@ void Crew::opening(std::uint32_t worker, OpenStatus status) {
 void Crew::closed(std::uint32_t worker, Record record) {
   merger_.add(worker, std::move(record));
   report_records();
+}
+
+void Crew::changed_over(std::uint32_t worker, Instant at) {
+  for (Changing& c : changing_)
+    if (c.at <= at) c.missing.erase(worker);
+  while (!changing_.empty() && changing_.front().missing.empty()) {
+    const std::uint32_t epoch = changing_.front().epoch;
+    changing_.pop_front();
+    tell(ChangedOver{epoch, at});
+  }
 }
 
 void Crew::worker_drained(std::uint32_t worker) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The workers of one run, seen from the control thread: made, started, stopped and released
-// together; what they report comes out as the session's events, for the agent as a whole.
+// The workers of one run, seen from the control thread: made, started, changed, stopped and
+// released together; what they report comes out as the session's events, for the agent as a whole.
 //
 // Control thread. Workers' callbacks come on their threads and are posted to `loop`, which must
 // outlive the crew; what was posted and not yet run when the crew is destroyed is dropped.
@@ -9,14 +9,17 @@
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "agent/assignment.h"
 #include "agent/interval_merger.h"
 #include "agent/session.h"
 #include "agent/worker.h"
+#include "common/result.h"
 
 namespace spate::agent {
 
@@ -28,15 +31,30 @@ class Crew : public std::enable_shared_from_this<Crew> {
   Crew(boost::asio::io_context& loop, std::shared_ptr<const Assignment> assignment, Report report);
   ~Crew();
 
-  // Makes the workers and opens the connections of the first epoch.
+  // Makes the workers that `assignment` has beyond those there are; they wait. Errors: too few
+  // descriptors or threads for them.
+  Result<void> prepare(const Assignment& assignment);
+  // Opens the connections of the first epoch. Needs prepare(), as change() does.
   void open();
-  void start_at(Instant t0, Duration drain);
+  void start_at(Instant t0, Instant begin, Duration drain);
+  // All workers go on with `next` from `at` on, which none of them has passed yet; ChangedOver
+  // says when all have. Needs start_at().
+  void change(std::shared_ptr<const Assignment> next, std::uint32_t epoch, Instant at);
+  void lease(Instant end);
   void stop(Instant at, Duration drain);
   // Nothing is reported any more; threads are joined.
   void release();
 
  private:
+  // A change that not all workers have made yet.
+  struct Changing {
+    std::uint32_t epoch = 0;
+    Instant at;
+    std::set<std::uint32_t> missing;  // workers
+  };
+
   WorkerCallbacks callbacks();
+  void changed_over(std::uint32_t worker, Instant at);
   void opening(std::uint32_t worker, OpenStatus status);
   void closed(std::uint32_t worker, Record record);
   void worker_drained(std::uint32_t worker);
@@ -45,8 +63,13 @@ class Crew : public std::enable_shared_from_this<Crew> {
 
   boost::asio::io_context& loop_;
   const std::shared_ptr<const Assignment> assignment_;
-  Report report_;  // empty: released
-  std::vector<std::unique_ptr<Worker>> workers_;
+  Report report_;                                 // empty: released
+  std::vector<std::unique_ptr<Worker>> workers_;  // those from joined_ on have no part yet
+  std::uint32_t joined_ = 0;
+  Instant t0_;
+  Instant lease_end_ = Instant::max();
+  Duration drain_{};
+  std::deque<Changing> changing_;  // ascending
   std::vector<OpenStatus> open_status_;
   IntervalMerger merger_;
   std::uint64_t cpu_ns_seen_ = 0;

@@ -10,9 +10,23 @@ namespace spate::agent {
 
 namespace {
 
-auto subject(const Record& r) { return std::tuple(r.drain, r.phase, r.epoch); }
+auto subject(const Record& r) { return std::tuple(r.drain, r.phase, r.epoch, r.guard); }
+
+// Along a timeline phases and epochs only grow; guard bands come and go, so time decides there.
+bool is_before(const Record& a, const Record& b) {
+  const auto when = [](const Record& r) { return std::tuple(r.drain, r.phase, r.epoch, r.start); };
+  return when(a) < when(b);
+}
 
 }  // namespace
+
+void IntervalMerger::join(std::size_t worker, Duration at) {
+  if (worker >= workers_.size()) {
+    workers_.resize(worker + 1);
+    workers_[worker].joins_at = at;
+  }
+  workers_[worker].joins_at = std::min(workers_[worker].joins_at, at);
+}
 
 void IntervalMerger::add(std::size_t worker, Record record) {
   CHECK(worker < workers_.size(), std::to_string(worker));
@@ -20,13 +34,21 @@ void IntervalMerger::add(std::size_t worker, Record record) {
   workers_[worker].waiting.push_back(std::move(record));
 }
 
+const Record* IntervalMerger::first_waiting() const {
+  const Record* first = nullptr;
+  for (const WorkerQueue& w : workers_)
+    if (!w.waiting.empty() && (!first || is_before(w.waiting.front(), *first)))
+      first = &w.waiting.front();
+  return first;
+}
+
 bool IntervalMerger::row_is_complete() const {
-  bool any = false;
-  for (const WorkerQueue& w : workers_) {
-    if (w.waiting.empty() && !w.drained) return false;
-    any = any || !w.waiting.empty();
-  }
-  return any;
+  const Record* first = first_waiting();
+  if (!first) return false;
+  const Duration start = begun_ ? end_ : first->start;
+  return std::none_of(workers_.begin(), workers_.end(), [start](const WorkerQueue& w) {
+    return w.waiting.empty() && !w.drained && w.joins_at <= start;
+  });
 }
 
 std::vector<Record> IntervalMerger::take() {
@@ -41,14 +63,11 @@ bool IntervalMerger::all_drained() const {
 }
 
 Record IntervalMerger::take_row() {
-  const Record* first = nullptr;
-  for (const WorkerQueue& w : workers_)
-    if (!w.waiting.empty() && (!first || subject(w.waiting.front()) < subject(*first)))
-      first = &w.waiting.front();
+  const Record* first = first_waiting();
   const auto about = subject(*first);
 
   Record row;
-  std::tie(row.drain, row.phase, row.epoch) = about;
+  std::tie(row.drain, row.phase, row.epoch, row.guard) = about;
   Duration start = first->start;
   Duration end = start;
   for (WorkerQueue& w : workers_) {

@@ -5,10 +5,10 @@
 //
 // Sums, exact histogram merges, error tallies. A record of the agent is ready when every worker has
 // delivered its next one or has drained. Workers' borders are the same by contract
-// (agent/worker.h); but a worker may have closed an interval just before it heard of a stop, and
-// drains end at different instants. So rows are matched by what they are about, (drain, phase,
-// epoch) in this order, and a worker that has nothing to say about a row counts with the requests
-// it has in flight: every law and the chain hold for the merged records, whatever the borders did.
+// (agent/worker.h); but a worker may have closed an interval just before it heard of a stop or a
+// change, and drains end at different instants. So rows are matched by what they are about: drain,
+// phase, epoch, guard. A worker that has nothing to say about a row counts with the requests it has
+// in flight: every law and the chain hold for the merged records, whatever the borders did.
 
 #include <cstdint>
 #include <deque>
@@ -22,6 +22,9 @@ class IntervalMerger {
  public:
   explicit IntervalMerger(std::size_t workers) : workers_(workers) {}
 
+  // There is another worker, or will be: its records begin at `at` since the run's start. Asked
+  // again with an earlier instant if that changes.
+  void join(std::size_t worker, Duration at);
   void add(std::size_t worker, Record record);
   // The worker will deliver nothing more.
   void drained(std::size_t worker) { workers_[worker].drained = true; }
@@ -35,8 +38,11 @@ class IntervalMerger {
     std::deque<Record> waiting;
     std::uint64_t in_flight = 0;  // after the last one taken
     Gauges gauges;                // of the last one taken
+    Duration joins_at = Duration::min();
     bool drained = false;
   };
+  // The earliest of those that are about the earliest subject.
+  const Record* first_waiting() const;
   bool row_is_complete() const;
   Record take_row();
 

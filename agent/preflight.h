@@ -40,9 +40,9 @@ struct PreflightWorld {
                                                                const std::string& message_json)>
       compile;
   std::function<Result<std::shared_ptr<const TlsContext>>(const Endpoint& target)> tls;
-  // Whether the target answers. Errors name it and its address; not_found: it does not know the
-  // method.
-  std::function<Result<void>(const Assignment&, Duration timeout)> probe;
+  // Whether the call's target answers. Errors name it and its address; not_found: it does not know
+  // the method.
+  std::function<Result<void>(const PreparedCall&, Duration timeout)> probe;
 };
 
 struct PreflightRules {
@@ -54,6 +54,14 @@ struct PreflightRequest {
   Prepare prepare;
   std::string agent;
   std::uint64_t incarnation = 0;
+};
+
+// A change of a run that is live: `run` is what it was prepared with, `assignments` what it has now
+// and will have by the changes that are on their way; never empty.
+struct ChangeRequest {
+  PreflightRequest run;
+  EpochPrepare change;
+  std::vector<std::shared_ptr<const Assignment>> assignments;
 };
 
 struct PreflightResult {
@@ -71,6 +79,10 @@ inline constexpr std::uint64_t kDescriptorsOfAgent = 64;
 std::uint64_t descriptors_needed(const Prepare& prepare);
 
 PreflightResult check(const PreflightRequest& request, const PreflightRules& rules,
+                      const PreflightWorld& world);
+// The same checks, of what is new in it; the assignment is the change's own part of the timeline,
+// and shares with the present ones what stays. Nothing has changed yet.
+PreflightResult check(const ChangeRequest& request, const PreflightRules& rules,
                       const PreflightWorld& world);
 
 }  // namespace spate::agent

@@ -11,15 +11,16 @@ void put_label(Record& record, const IntervalLabel& label) {
   record.epoch = label.epoch;
   record.phase = label.phase;
   record.drain = label.drain;
+  record.guard = label.guard;
 }
 
 }  // namespace
 
-void Recorder::start(Instant t0, IntervalLabel label) {
+void Recorder::start(Instant t0, Instant begin, IntervalLabel label) {
   CHECK(!started_, "a recorder starts once");
   started_ = true;
   t0_ = t0;
-  begin_ = t0;
+  begin_ = begin;
   open_.counters.in_flight_begin = in_flight_;
   put_label(open_, label);
 }

@@ -17,6 +17,7 @@ struct IntervalLabel {
   std::uint32_t epoch = 1;
   std::uint32_t phase = 0;
   bool drain = false;
+  bool guard = false;
 };
 
 // The instants of one request.
@@ -27,8 +28,9 @@ struct RequestTimes {
 
 class Recorder {
  public:
-  // Counts taken before start() (connections opened, bytes) belong to the first interval.
-  void start(Instant t0, IntervalLabel label);
+  // Times are told since t0; the first interval begins at `begin`. Counts taken before start()
+  // (connections opened, bytes) belong to it.
+  void start(Instant t0, Instant begin, IntervalLabel label);
   // Ends the open interval at `at` and opens the next one there. Key and process-wide gauges are
   // left to the caller. Requires start(), and `at` not before the last border.
   Record close(Instant at, IntervalLabel next);

@@ -100,7 +100,7 @@ std::optional<Instant> Session::wake_at() const {
   if (state_ == State::running || state_ == State::draining) {
     due(run_.overdue_at);
     if (run_.first_request && !run_.started_said && clock_.estimate(run_.start))
-      due(run_.start + kStartedAfter);
+      due(run_.begin + kStartedAfter);
   }
   return at;
 }
@@ -294,18 +294,24 @@ void Session::on(const Start& m) {
     return;  // started already; or a Start before our reply, which is void
   const auto at = clock_.to_agent(m.at, now_);
   if (!at) say(Say::Level::warning, "clock unknown run=" + m.run + " starts=at once");
-  begin_at(at ? std::max(*at, now_) : now_);
+  begin_at(at.value_or(now_));
 }
 
-void Session::begin_at(Instant at) {
+// A start in the past is joined in the middle: time counts from there all the same.
+void Session::begin_at(Instant start) {
+  const Instant begin = start >= now_ ? start : now_ + kJoinLead;
+  if (begin >= start + run_.length) return abandon("the run was over when this agent was to start");
   state_ = State::running;
-  run_.start = at;
-  run_.drain_ends_at = at + run_.length + run_.drain;
+  run_.start = start;
+  run_.begin = begin;
+  run_.drain_ends_at = start + run_.length + run_.drain;
   run_.overdue_at = run_.drain_ends_at + kOverdueAfter;
   const auto e = clock_.estimate(now_);
-  say(Say::Level::info, "run starts run=" + run_.id + " in=" + format_latency((at - now_).count()) +
+  say(Say::Level::info, "run starts run=" + run_.id +
+                            " in=" + format_latency((begin - now_).count()) +
+                            " at=" + format_duration(begin - start) +
                             " clock_bound=" + format_latency(e ? e->bound.count() : 0));
-  actions_.push_back(StartWorkersAt{at, run_.drain});
+  actions_.push_back(StartWorkersAt{start, begin, run_.drain});
 }
 
 // Nothing was sent: the run ends here without a record.
@@ -343,7 +349,7 @@ void Session::on(IntervalClosed& e) {
 void Session::stop(Duration drain, const std::string& reason) {
   // A moment ahead, so that the stop is one instant for all workers.
   const Instant at = drain == Duration::zero() ? now_ : now_ + kStopLead;
-  if (state_ == State::running && at <= run_.start) return abandon(reason);
+  if (state_ == State::running && at <= run_.begin) return abandon(reason);
   if (state_ == State::running && at < run_.start + run_.length) run_.end_reason = reason;
   if (state_ == State::draining && at + drain >= run_.drain_ends_at) return;  // only ever shorter
   if (state_ == State::running)
@@ -386,6 +392,11 @@ void Session::on(const Stop& m) {
       break;
   }
   pump();
+}
+
+void Session::on(const ChangedOver& e) {
+  if (state_ == State::running || state_ == State::draining)
+    send(EpochApplied{run_.id, e.epoch, e.at - run_.start});
 }
 
 void Session::on(const WorkersDrained&) {
@@ -551,7 +562,7 @@ void Session::tick_run() {
       if (silent_too_long()) return stop(run_.drain, silent_reason());
       [[fallthrough]];
     case State::draining:
-      if (run_.first_request && !run_.started_said && now_ - run_.start >= kStartedAfter)
+      if (run_.first_request && !run_.started_said && now_ - run_.begin >= kStartedAfter)
         say_started();
       if (now_ >= run_.overdue_at) {
         run_.end_reason =

@@ -63,6 +63,11 @@ struct IntervalClosed {  // of the agent; everything but run, agent, incarnation
   std::vector<std::uint64_t> taken = {};
 };
 
+struct ChangedOver {  // all workers, to this epoch
+  std::uint32_t epoch = 0;
+  Instant at;
+};
+
 struct WorkersDrained {};     // after the last IntervalClosed
 struct ShutdownRequested {};  // SIGTERM, SIGINT
 struct Tick {};               // not before wake_at()
@@ -70,7 +75,7 @@ struct Tick {};               // not before wake_at()
 using Event =
     std::variant<StreamUp, StreamDown, Welcome, Rejected, HeartbeatReply, Prepare, Start, RecordAck,
                  Stop, EpochPrepare, EpochCommit, PreflightDone, WorkersOpening, FirstRequest,
-                 IntervalClosed, WorkersDrained, ShutdownRequested, Tick>;
+                 IntervalClosed, ChangedOver, WorkersDrained, ShutdownRequested, Tick>;
 
 // --- actions
 
@@ -86,7 +91,8 @@ struct RunPreflight {  // elsewhere; answered by PreflightDone
 };
 struct OpenWorkers {};  // of the pre-flight that was just answered
 struct StartWorkersAt {
-  Instant at;
+  Instant at;     // the run's common start
+  Instant begin;  // when this agent begins: then, or later
   Duration drain{};
 };
 struct StopWorkers {
@@ -113,6 +119,7 @@ class Session {
   static constexpr Duration kArmAfter = std::chrono::seconds(30);  // armed with what there is
   static constexpr Duration kStopLead =
       std::chrono::milliseconds(20);  // so that all workers hear of it in time
+  static constexpr Duration kJoinLead = std::chrono::milliseconds(20);  // the same, for a start
   static constexpr Duration kStartedAfter =
       std::chrono::seconds(1);  // Started without the slowest workers
   static constexpr Duration kResumeHold = std::chrono::seconds(2);
@@ -152,7 +159,8 @@ class Session {
     Duration drain{};
     Instant opening_since;
     WorkersOpening opening;
-    Instant start;       // t0
+    Instant start;       // T, the run's common start
+    Instant begin;       // when this agent begins: T, or later
     Instant overdue_at;  // the workers must have drained by then
     Instant drain_ends_at;
     std::uint32_t first_requests = 0;  // workers that reported theirs
@@ -177,6 +185,7 @@ class Session {
   void on(const WorkersOpening& e);
   void on(const FirstRequest& e);
   void on(IntervalClosed& e);
+  void on(const ChangedOver& e);
   void on(const WorkersDrained&);
   void on(const ShutdownRequested&);
   void on(const Tick&);
@@ -195,7 +204,7 @@ class Session {
   void beat();
   void refuse(const std::string& run, Problem problem);
   void arm();
-  void begin_at(Instant at);
+  void begin_at(Instant start);
   void say_started();
   void stop(Duration drain, const std::string& reason);
   void begin_delivery();

@@ -42,13 +42,14 @@ class Descriptor {
 
 class Probe {
  public:
-  Probe(const Assignment& assignment, Instant deadline)
-      : assignment_(assignment),
+  Probe(const PreparedCall& call, Instant deadline)
+      : call_(call),
+        route_(*call.route),
         deadline_(deadline),
-        fd_(::socket(assignment.address.is_v4() ? AF_INET : AF_INET6,
+        fd_(::socket(route_.address.is_v4() ? AF_INET : AF_INET6,
                      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
-        profile_(assignment, false),
-        driver_(profile_) {}
+        profile_(call, false),
+        driver_(engine_, profile_) {}
 
   Result<void> run();
 
@@ -68,10 +69,12 @@ class Probe {
   Error failed(int error) const;
   Error not_http2() const;
 
-  const Assignment& assignment_;
+  const PreparedCall& call_;
+  const Route& route_;
   const Instant deadline_;
   Descriptor fd_;
   std::optional<TlsFilter> tls_;
+  GrpcEngine engine_;
   GrpcProfile profile_;
   GrpcConnection driver_;
   bool has_answered_ = false;  // any byte
@@ -79,9 +82,8 @@ class Probe {
 };
 
 Error Probe::failed(const std::string& text) const {
-  std::string where = assignment_.target.to_string();
-  if (const std::string address = assignment_.address.to_string();
-      address != assignment_.target.host)
+  std::string where = route_.target.to_string();
+  if (const std::string address = route_.address.to_string(); address != route_.target.host)
     where += " (" + address + ")";
   return {ErrorCode::unavailable, "target " + where + ": " + text};
 }
@@ -102,7 +104,7 @@ Error Probe::failed(int error) const {
 }
 
 Error Probe::not_http2() const {
-  if (assignment_.tls != nullptr) return failed("answered over TLS, but does not speak HTTP/2");
+  if (route_.tls != nullptr) return failed("answered over TLS, but does not speak HTTP/2");
   return failed(
       "answered, but does not speak HTTP/2 (did you mean grpcs://, or is this a web server's "
       "port?)");
@@ -122,19 +124,19 @@ bool Probe::wait_for(short events, Instant until) const {
 
 Result<void> Probe::connect() {
   if (fd_.get() < 0) return failed(errno);
-  const auto& bytes = assignment_.address.bytes();
+  const auto& bytes = route_.address.bytes();
   sockaddr_storage storage{};
   socklen_t size = 0;
-  if (assignment_.address.is_v4()) {
+  if (route_.address.is_v4()) {
     auto& address = reinterpret_cast<sockaddr_in&>(storage);
     address.sin_family = AF_INET;
-    address.sin_port = htons(assignment_.target.port);
+    address.sin_port = htons(route_.target.port);
     std::memcpy(&address.sin_addr, bytes.data() + 12, 4);
     size = sizeof address;
   } else {
     auto& address = reinterpret_cast<sockaddr_in6&>(storage);
     address.sin6_family = AF_INET6;
-    address.sin6_port = htons(assignment_.target.port);
+    address.sin6_port = htons(route_.target.port);
     std::memcpy(&address.sin6_addr, bytes.data(), bytes.size());
     size = sizeof address;
   }
@@ -208,8 +210,8 @@ Result<bool> Probe::exchange(Instant until) {
 }
 
 Result<void> Probe::start_tls() {
-  if (assignment_.tls == nullptr) return {};
-  tls_.emplace(*assignment_.tls);
+  if (route_.tls == nullptr) return {};
+  tls_.emplace(*route_.tls);
   std::string cipher;
   if (auto started = tls_->start(cipher); !started) return failed(started.error().message);
   if (auto sent = send_all(cipher); !sent) return sent;
@@ -235,7 +237,7 @@ Result<void> Probe::greet() {
     if (driver_.is_broken()) return not_http2();
     if (is_closed_) {
       if (has_answered_) return not_http2();
-      return failed(assignment_.tls != nullptr
+      return failed(route_.tls != nullptr
                         ? "closed the connection; does it accept this agent's certificate?"
                         : "closed the connection without an answer (did you mean grpcs://?)");
     }
@@ -249,7 +251,7 @@ Result<void> Probe::judge(const CallEnd& end) const {
     case Outcome::application_error:
       // Any other status comes from a server that knows the method and dislikes the request.
       if (end.code == kUnimplemented)
-        return failed("method " + assignment_.method_path + " is not known to the target (" +
+        return failed("method " + call_.method_path + " is not known to the target (" +
                       std::string(end.text) + ")");
       return {};
     case Outcome::bad_response:
@@ -295,8 +297,8 @@ Result<void> Probe::run() {
 
 }  // namespace
 
-Result<void> probe_target(const Assignment& assignment, Duration timeout) {
-  return Probe(assignment, BootClock::now() + timeout).run();
+Result<void> probe_target(const PreparedCall& call, Duration timeout) {
+  return Probe(call, BootClock::now() + timeout).run();
 }
 
 }  // namespace spate::agent

@@ -9,9 +9,9 @@
 
 namespace spate::agent {
 
-// Blocking; call it on a thread of its own choosing. Uses address, target, method_path, metadata
-// (without the spate-* keys) and tls of the assignment. Takes about 300 ms when all is well, at
+// Blocking; call it on a thread of its own choosing. Uses the call's route, method path and
+// metadata (without the spate-* keys), not its message. Takes about 300 ms when all is well, at
 // most `timeout`.
-Result<void> probe_target(const Assignment& assignment, Duration timeout);
+Result<void> probe_target(const PreparedCall& call, Duration timeout);
 
 }  // namespace spate::agent

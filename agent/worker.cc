@@ -26,8 +26,24 @@ void Worker::open() {
   boost::asio::post(loop_->io(), [loop = loop_.get()] { loop->open(); });
 }
 
-void Worker::start_at(Instant t0) {
-  boost::asio::post(loop_->io(), [loop = loop_.get(), t0] { loop->start_at(t0); });
+void Worker::start_at(Instant t0, Instant begin) {
+  boost::asio::post(loop_->io(), [loop = loop_.get(), t0, begin] { loop->start_at(t0, begin); });
+}
+
+void Worker::join(std::shared_ptr<const Assignment> assignment, Instant t0, Instant begin) {
+  boost::asio::post(loop_->io(), [loop = loop_.get(), a = std::move(assignment), t0, begin] {
+    loop->join(a, t0, begin);
+  });
+}
+
+void Worker::change(std::shared_ptr<const Assignment> next, Instant at) {
+  loop_->order(std::move(next), at);
+  boost::asio::post(loop_->io(), [loop = loop_.get()] { loop->heed(); });
+}
+
+void Worker::lease(Instant end) {
+  loop_->lease(end);
+  boost::asio::post(loop_->io(), [loop = loop_.get()] { loop->heed(); });
 }
 
 void Worker::stop(Instant at, Duration drain) {

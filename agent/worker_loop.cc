@@ -22,14 +22,8 @@ namespace {
 // together must not keep answers waiting.
 constexpr int kTimersPerTurn = 128;
 
-std::vector<EpochShare> parts_of(const Assignment& assignment, std::uint32_t index) {
-  std::vector<EpochShare> parts = assignment.timeline.epochs;
-  for (EpochShare& part : parts) {
-    std::uint64_t& connections = part.parameters.load.connections;
-    connections = divide_equally(connections, assignment.workers).at(index);
-  }
-  return parts;
-}
+// Requests of workers that the plan did not have are numbered from here on.
+constexpr std::uint64_t kExtraSeq = 1'000'000'000'000;
 
 int make_epoll() {
   const int fd = ::epoll_create1(EPOLL_CLOEXEC);
@@ -47,21 +41,19 @@ std::uint64_t seed_of(const Assignment& assignment, std::uint32_t index) {
 WorkerLoop::WorkerLoop(std::uint32_t index, std::shared_ptr<const Assignment> assignment,
                        WorkerCallbacks callbacks)
     : index_(index),
-      assignment_(std::move(assignment)),
       callbacks_(std::move(callbacks)),
-      epochs_(parts_of(*assignment_, index)),
+      assignment_(std::move(assignment)),
       work_(io_.get_executor()),
       epoll_(io_, make_epoll()),
       timer_(io_),
-      profile_(*assignment_),
       random_(seed_of(*assignment_, index)),
-      message_is_constant_(assignment_->message->is_constant()),
       scratch_(std::make_unique<std::uint8_t[]>(kScratchBytes)) {
-  CHECK(!epochs_.empty() && !assignment_->timeline.segments.empty(),
-        "an assignment without phases");
+  CHECK(!assignment_->segments.empty(), "an assignment without segments");
 }
 
-WorkerLoop::~WorkerLoop() = default;
+WorkerLoop::~WorkerLoop() {
+  for (Order* order = orders_; order != nullptr;) delete std::exchange(order, order->before);
+}
 
 void WorkerLoop::run() {
   wait_for_sockets();
@@ -72,6 +64,7 @@ void WorkerLoop::run() {
 void WorkerLoop::shut_down() {
   state_ = State::done;
   next_border_ = kNever;
+  may_call_ = false;
   work_.reset();
   io_.stop();
 }
@@ -81,21 +74,26 @@ void WorkerLoop::shut_down() {
 void WorkerLoop::open() {
   if (state_ != State::created) return;
   state_ = State::opening;
-  const auto first = std::find_if(epochs_.begin(), epochs_.end(), [&](const EpochShare& part) {
-    return part.epoch == assignment_->timeline.segments.front().epoch;
-  });
-  CHECK(first != epochs_.end(), "the first phase names an epoch that is not there");
-  epoch_ = static_cast<std::size_t>(first - epochs_.begin());
+  enter(0, kNever);
   fit_connections(tick());
   report_opening();
 }
 
-void WorkerLoop::start_at(Instant t0) {
+void WorkerLoop::start_at(Instant t0, Instant begin) {
   open();
   if (state_ != State::opening) return;
   t0_ = t0;
-  next_border_ = t0;
-  arm_timer();
+  begin_ = begin;
+  interval_end_ = begin;
+  set_next_border();
+}
+
+void WorkerLoop::join(std::shared_ptr<const Assignment> assignment, Instant t0, Instant begin) {
+  if (state_ != State::created) return;
+  state_ = State::opening;
+  is_late_ = true;
+  assignment_ = std::move(assignment);
+  start_at(t0, begin);
 }
 
 void WorkerLoop::report_opening() {
@@ -134,9 +132,9 @@ void WorkerLoop::enqueue(std::uint32_t slot) {
 
 // Not all at once: a listener's backlog is short, and a SYN that it drops costs a second.
 void WorkerLoop::connect_more() {
-  if (in_connect_more_) return;
+  if (in_connect_more_ || is_held_) return;
   in_connect_more_ = true;
-  const std::size_t most = std::max<std::size_t>(1, kMaxConnecting / assignment_->workers);
+  const std::size_t most = std::max<std::size_t>(1, kMaxConnecting / threads_);
   while (connecting_ < most && !connect_queue_.empty()) {
     Connection& connection = *connections_[connect_queue_.front()];
     connect_queue_.pop_front();
@@ -152,13 +150,26 @@ void WorkerLoop::connect_more() {
 void WorkerLoop::fit_connections(Instant now) {
   if (!wants_connections()) return;
   const std::uint64_t wanted = load().connections;
-  recorder_.set_connections_requested(wanted);
   const auto active = static_cast<std::uint64_t>(
       std::count_if(connections_.begin(), connections_.end(), [](const auto& connection) {
         return connection->state() != Connection::State::unused && !connection->is_retiring();
       }));
   if (active < wanted) grow(wanted - active);
   if (active > wanted) shrink(active - wanted, now);
+  for (const auto& connection : connections_) connection->follow_route(now);
+}
+
+// The plan's connections are numbered 0, 1, 2, … through the cluster, interleaved among the workers
+// so that in every epoch those of the agent are 0, 1, 2, … of its own range. Of the range there is
+// as much as the plan wants; what a change adds to that gets a number no plan reaches, unique as
+// far as agents' ranges begin at different places.
+std::uint64_t WorkerLoop::number_of(std::uint32_t slot) const {
+  const Assignment& a = *assignment_;
+  const std::uint64_t of_agent =
+      index_ < a.workers ? std::uint64_t{slot} * a.workers + index_
+                         : kMaxConnections + std::uint64_t{slot} * kMaxThreadsPerAgent + index_;
+  if (of_agent < a.numbered_connections) return a.first_connection + of_agent;
+  return (of_agent + 1) * kMaxConnections + a.first_connection;
 }
 
 void WorkerLoop::grow(std::uint64_t missing) {
@@ -174,12 +185,8 @@ void WorkerLoop::grow(std::uint64_t missing) {
   }
   connections_.reserve(connections_.size() + missing);
   for (; missing > 0; --missing) {
-    // Interleaved, so that the workers' numbers together are 0, 1, 2, … of the agent in every
-    // epoch.
     const auto slot = static_cast<std::uint32_t>(connections_.size());
-    const std::uint64_t number =
-        assignment_->first_connection + std::uint64_t{slot} * assignment_->workers + index_;
-    connections_.push_back(std::make_unique<Connection>(*this, slot, number));
+    connections_.push_back(std::make_unique<Connection>(*this, slot, number_of(slot)));
     tried_.push_back(false);
     ++untried_;
   }
@@ -205,81 +212,184 @@ void WorkerLoop::shrink(std::uint64_t surplus, Instant now) {
   retire_where([](const Connection&) { return true; });
 }
 
-// ---- phases and intervals
+// ---- segments and intervals
 
 IntervalLabel WorkerLoop::label() const {
-  return {epochs_[epoch_].epoch, assignment_->timeline.segments[segment_].phase,
-          state_ == State::draining || state_ == State::done};
+  const Segment& segment = assignment_->segments[segment_];
+  return {segment.epoch, segment.phase, state_ == State::draining || state_ == State::done,
+          segment.guard};
 }
 
 // Borders are counted from t0, never added up.
-void WorkerLoop::set_next_border(Instant from) {
+void WorkerLoop::set_interval_end(Instant from) {
   const Duration interval = assignment_->interval;
-  const Segment& segment = assignment_->timeline.segments[segment_];
+  const Segment& segment = assignment_->segments[segment_];
   interval_begin_ = from;
-  next_border_ = std::min(t0_ + segment.offset + segment.length, std::max(stop_at_, from));
+  interval_end_ = std::min(t0_ + segment.offset + segment.length, stop_at_);
+  if (!changes_.empty()) interval_end_ = std::min(interval_end_, changes_.front().at);
+  interval_end_ = std::max(interval_end_, from);
   if (interval.count() > 0)
-    next_border_ = std::min(next_border_, t0_ + ((from - t0_) / interval + 1) * interval);
+    interval_end_ = std::min(interval_end_, t0_ + ((from - t0_) / interval + 1) * interval);
+}
+
+void WorkerLoop::set_next_border() {
+  const bool needs_lease = state_ <= State::running && !is_held_;
+  next_border_ = needs_lease ? std::min(interval_end_, lease_end_) : interval_end_;
+  arm_timer();
 }
 
 void WorkerLoop::cross_borders(Instant now) {
+  take_orders();
   while (now >= next_border_) {
-    const Instant border = next_border_;
-    switch (state_) {
-      case State::opening:
-        begin();
-        break;
-      case State::running:
-        if (border >= phases_end_ || border >= stop_at_) {
-          begin_drain(border);
-        } else {
-          const Segment& segment = assignment_->timeline.segments[segment_];
-          const bool is_segment_end = border >= t0_ + segment.offset + segment.length;
-          const std::size_t before = epoch_;
-          enter_segment(is_segment_end ? segment_ + 1 : segment_, border);
-          Record record = recorder_.close(border, label());
-          record.gauges.connections_requested = epochs_[before].parameters.load.connections;
-          set_next_border(border);
-          if (callbacks_.interval) callbacks_.interval(index_, std::move(record));
-        }
-        break;
-      case State::draining:
-        next_border_ = kNever;
-        end_soon(border);
-        break;
-      case State::created:
-      case State::done:
-        next_border_ = kNever;
-        break;
-    }
+    if (next_border_ == interval_end_)
+      cross(interval_end_);
+    else
+      take_lease(now);
+    set_next_border();
+  }
+}
+
+void WorkerLoop::cross(Instant border) {
+  switch (state_) {
+    case State::opening:
+      begin();
+      break;
+    case State::running:
+      if (border >= t0_ + assignment_->end() || border >= stop_at_)
+        begin_drain(border);
+      else
+        next_interval(border);
+      break;
+    case State::draining:
+      interval_end_ = kNever;
+      end_soon(border);
+      break;
+    case State::created:
+    case State::done:
+      interval_end_ = kNever;
+      break;
   }
 }
 
 void WorkerLoop::begin() {
   state_ = State::running;
-  const Segment& last = assignment_->timeline.segments.back();
-  phases_end_ = t0_ + last.offset + last.length;
-  recorder_.start(t0_, label());
-  set_next_border(t0_);
-  for (const auto& connection : connections_) connection->begin_calls(t0_);
+  const std::uint32_t opened_for = epoch_;
+  const bool changed = make_changes(begin_);
+  enter(assignment_->segment_at(begin_ - t0_), begin_);
+  recorder_.start(t0_, begin_, label());
+  set_interval_end(begin_);
+  if (std::exchange(calls_from_, kNever) != kNever)
+    for (const auto& connection : connections_) connection->begin_calls(begin_);
+  if (epoch_ != opened_for) asio::post(io_, [this] { refit(begin_); });
+  if (changed && callbacks_.changed_over) callbacks_.changed_over(index_, epoch_, begin_);
 }
 
-void WorkerLoop::enter_segment(std::size_t segment, Instant border) {
-  if (segment == segment_) return;
-  segment_ = segment;
-  const std::uint32_t number = assignment_->timeline.segments[segment].epoch;
-  if (number == epochs_[epoch_].epoch) return;
-  const auto next = std::find_if(epochs_.begin(), epochs_.end(),
-                                 [&](const EpochShare& part) { return part.epoch == number; });
-  CHECK(next != epochs_.end(), "a phase names an epoch that is not there");
-  epoch_ = static_cast<std::size_t>(next - epochs_.begin());
-  recorder_.set_connections_requested(load().connections);
+void WorkerLoop::next_interval(Instant border) {
+  const std::uint64_t requested = load_.connections;
+  const std::uint32_t before = epoch_;
+  const bool changed = make_changes(border);
+  const std::size_t segment = assignment_->segment_at(border - t0_);
+  if (changed || segment != segment_) enter(segment, border);
+  Record record = recorder_.close(border, label());
+  record.gauges.connections_requested = requested;
+  set_interval_end(border);
+  if (callbacks_.interval) callbacks_.interval(index_, std::move(record));
+  if (changed && callbacks_.changed_over) callbacks_.changed_over(index_, epoch_, border);
   // Later, not here: a border is crossed in the middle of some connection's event.
-  asio::post(io_, [this, border] {
-    const Instant until = border + (load().calls_per_loop == 0 ? Duration{} : load().pause);
-    for (const auto& connection : connections_) connection->shorten_pause(until);
-    fit_connections(tick());
+  if (epoch_ != before) asio::post(io_, [this, border] { refit(border); });
+}
+
+void WorkerLoop::enter(std::size_t segment, Instant at) {
+  segment_ = segment;
+  const AssignedEpoch& epoch = assignment_->epoch(assignment_->segments[segment].epoch);
+  epoch_ = epoch.number;
+  call_ = epoch.call;
+  threads_ = epoch.parameters.threads;
+  is_paused_ = epoch.parameters.paused;
+  load_ = epoch.parameters.load;
+  load_.connections =
+      index_ < threads_ ? divide_equally(load_.connections, threads_).at(index_) : 0;
+  recorder_.set_connections_requested(load_.connections);
+  allow_calls(at);
+}
+
+void WorkerLoop::refit(Instant border) {
+  if (state_ != State::running) return;
+  const Instant until = border + (load_.calls_per_loop == 0 ? Duration{} : load_.pause);
+  for (const auto& connection : connections_) connection->shorten_pause(until);
+  fit_connections(tick());
+  const Instant from = std::exchange(calls_from_, kNever);
+  if (from == kNever || !may_call_) return;
+  for (const auto& connection : connections_) connection->begin_calls(from);
+}
+
+// ---- orders from outside
+
+void WorkerLoop::order(std::shared_ptr<const Assignment> next, Instant at) {
+  auto* order = new Order{{std::move(next), at}, orders_.load(std::memory_order_relaxed)};
+  while (!orders_.compare_exchange_weak(order->before, order, std::memory_order_release)) {
+  }
+}
+
+void WorkerLoop::heed() {
+  const Instant now = BootClock::now();
+  take_orders();
+  take_lease(now);
+  set_next_border();
+  tick();
+}
+
+void WorkerLoop::take_orders() {
+  // They may be here before the start that they come after.
+  if (t0_ == kNever || orders_.load(std::memory_order_relaxed) == nullptr) return;
+  std::vector<Change> newest_first;
+  for (Order* order = orders_.exchange(nullptr, std::memory_order_acquire); order != nullptr;) {
+    newest_first.push_back(std::move(order->change));
+    delete std::exchange(order, order->before);
+  }
+  std::for_each(newest_first.rbegin(), newest_first.rend(),
+                [this](Change& change) { take_change(std::move(change)); });
+}
+
+void WorkerLoop::take_change(Change change) {
+  if (state_ > State::running) return;
+  while (!changes_.empty() && changes_.back().at >= change.at) changes_.pop_back();
+  if (state_ == State::running)
+    interval_end_ = std::min(interval_end_, std::max(change.at, interval_begin_));
+  if (state_ == State::opening && is_late_ && change.at < begin_) {
+    // What it was to join is not going to be.
+    begin_ = change.at;
+    interval_end_ = begin_;
+  }
+  changes_.push_back(std::move(change));
+}
+
+// Whether any was due.
+bool WorkerLoop::make_changes(Instant border) {
+  const auto due = std::find_if(changes_.begin(), changes_.end(),
+                                [&](const Change& change) { return change.at > border; });
+  if (due == changes_.begin()) return false;
+  assignment_ = std::prev(due)->assignment;
+  changes_.erase(changes_.begin(), due);
+  return true;
+}
+
+void WorkerLoop::take_lease(Instant now) {
+  lease_end_ = leased_until_.load(std::memory_order_acquire);
+  const bool was_held = std::exchange(is_held_, now >= lease_end_);
+  if (is_held_ == was_held) return;
+  allow_calls(now);
+  if (is_held_) return;
+  asio::post(io_, [this, now] {
+    connect_more();
+    refit(now);
   });
+}
+
+// Or not any more. `at` is when that became so.
+void WorkerLoop::allow_calls(Instant at) {
+  const bool could = std::exchange(may_call_, state_ == State::running && !is_held_ && !is_paused_);
+  if (may_call_ != could) calls_from_ = may_call_ ? at : kNever;
 }
 
 void WorkerLoop::first_request(Instant now) {
@@ -305,30 +415,31 @@ void WorkerLoop::stop(Instant at, Duration drain) {
       // An `at` in the past cuts the open interval there all the same; what was sent since is
       // microseconds old and is counted before the cut.
       stop_at_ = std::max(std::min(stop_at_, at), interval_begin_);
-      next_border_ = std::min(next_border_, stop_at_);
+      interval_end_ = std::min(interval_end_, stop_at_);
       break;
     case State::draining:
       drain_deadline_ = std::min(drain_deadline_, std::max(at + drain, interval_begin_));
-      next_border_ = drain_deadline_;
+      interval_end_ = drain_deadline_;
       break;
     case State::done:
       break;
   }
+  set_next_border();
   tick();
-  arm_timer();
 }
 
 void WorkerLoop::begin_drain(Instant at) {
   state_ = State::draining;
+  allow_calls(at);
   Record record = recorder_.close(at, label());
   interval_begin_ = at;
   drain_deadline_ = at + drain_;
-  next_border_ = drain_deadline_;
+  interval_end_ = drain_deadline_;
   if (callbacks_.interval) callbacks_.interval(index_, std::move(record));
   if (recorder_.in_flight() == 0) end_soon(at);
 }
 
-// Later, not here, for the same reason as in enter_segment().
+// Later, not here, for the same reason as in next_interval().
 void WorkerLoop::end_soon(Instant at) {
   if (end_posted_) return;
   end_posted_ = true;
@@ -339,7 +450,8 @@ void WorkerLoop::end(Instant at) {
   if (state_ != State::draining) return;
   for (const auto& connection : connections_) connection->cut_off(at);
   state_ = State::done;
-  next_border_ = kNever;
+  interval_end_ = kNever;
+  set_next_border();
   Record record = recorder_.close(at, label());
   if (callbacks_.interval) callbacks_.interval(index_, std::move(record));
   for (const auto& connection : connections_) connection->close_for_good();
@@ -348,7 +460,8 @@ void WorkerLoop::end(Instant at) {
 
 void WorkerLoop::end_before_start() {
   state_ = State::done;
-  next_border_ = kNever;
+  interval_end_ = kNever;
+  set_next_border();
   for (const auto& connection : connections_) connection->close_for_good();
   if (callbacks_.drained) callbacks_.drained(index_);
 }
@@ -392,16 +505,23 @@ void WorkerLoop::sockets_ready() {
 
 // ---- messages and timers
 
-std::string_view WorkerLoop::render(std::uint64_t number) {
-  if (message_is_constant_ && !message_.empty()) return message_;
-  message_.assign(GrpcConnection::kPrefixBytes, '\0');
-  const MessageTemplate::Context context{.random = random_,
-                                         .seq = seq_ * assignment_->workers + index_,
-                                         .connection = number,
-                                         .agent = assignment_->agent};
+std::string_view WorkerLoop::render_anew(std::uint64_t number) {
+  const Assignment& a = *assignment_;
+  const std::uint64_t seq = index_ < a.workers ? seq_ * a.workers + index_
+                                               : kExtraSeq + seq_ * kMaxThreadsPerAgent + index_;
   ++seq_;
-  assignment_->message->render(context, message_);
-  GrpcConnection::write_prefix(message_);
+  const MessageTemplate::Context context{
+      .random = random_, .seq = seq, .connection = number, .agent = a.agent};
+  message_.assign(GrpcConnection::kPrefixBytes, '\0');
+  if (call_->compress) {
+    uncompressed_.clear();
+    call_->message->render(context, uncompressed_);
+    if (!deflater_) deflater_ = std::make_unique<GzipDeflater>();
+    deflater_->append(uncompressed_, message_);
+  } else {
+    call_->message->render(context, message_);
+  }
+  GrpcConnection::write_prefix(message_, call_->compress);
   return message_;
 }
 

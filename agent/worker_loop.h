@@ -1,9 +1,10 @@
 #pragma once
 
-// Everything of a worker that runs on its thread: the loop, the connections, the phases and
+// Everything of a worker that runs on its thread: the loop, the connections, the segments and
 // intervals. worker.h is the outside view. All functions here are called on the worker's thread,
-// but for run().
+// but for run(), and for order() and lease(), which any thread may call.
 
+#include <atomic>
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -16,6 +17,7 @@
 
 #include "agent/assignment.h"
 #include "agent/connection.h"
+#include "agent/drivers/gzip.h"
 #include "agent/drivers/http2_grpc.h"
 #include "agent/recorder.h"
 #include "agent/timer_queue.h"
@@ -41,15 +43,22 @@ class WorkerLoop {
   void run();        // the thread
   void shut_down();  // ends run(); from any thread by post
 
+  // Left here, and heeded at the next border or at heed(), whichever comes first: so a worker that
+  // was asleep cannot walk past a change or the end of its lease before it hears of it.
+  void order(std::shared_ptr<const Assignment> next, Instant at);
+  void lease(Instant end) { leased_until_.store(end, std::memory_order_release); }
+  void heed();
+
   void open();
-  void start_at(Instant t0);
+  void start_at(Instant t0, Instant begin);
+  void join(std::shared_ptr<const Assignment> assignment, Instant t0, Instant begin);
   void stop(Instant at, Duration drain);
   void set_drain(Duration drain);
 
   // ---- what connections use
 
   // The clock, read once per event. Closes every interval that has ended by now, so that whatever
-  // is counted after it belongs to the interval of its time stamp.
+  // is counted after it belongs to the interval of its time stamp, and ends the lease that has.
   Instant tick() {
     const Instant now = BootClock::now();
     if (now >= next_border_) [[unlikely]]
@@ -57,18 +66,20 @@ class WorkerLoop {
     return now;
   }
 
-  const Assignment& assignment() const { return *assignment_; }
-  const Load& load() const { return epochs_[epoch_].parameters.load; }
+  // Of the epoch in effect.
+  const Load& load() const { return load_; }  // this worker's part
+  const std::shared_ptr<const PreparedCall>& call() const { return call_; }
   Recorder& recorder() { return recorder_; }
-  GrpcProfile& profile() { return profile_; }
+  GrpcEngine& engine() { return engine_; }
   Random& random() { return random_; }
-  bool may_call() const { return state_ == State::running; }
+  bool may_call() const { return may_call_; }
   bool wants_connections() const { return state_ <= State::running; }
 
-  // The next request for connection `number`, with room for the gRPC prefix filled in; valid until
-  // the next call, or for ever if message_is_constant().
-  std::string_view render(std::uint64_t number);
-  bool message_is_constant() const { return message_is_constant_; }
+  // The body of the next request for connection `number`; valid until the next call of this, or as
+  // long as the prepared call if that is constant.
+  std::string_view render(std::uint64_t number) {
+    return call_->framed.empty() ? render_anew(number) : std::string_view(call_->framed);
+  }
 
   void schedule(std::uint32_t slot, TimerKind kind, Instant at, TimerSlot& timers);
   void request_sent(Instant now) {
@@ -100,18 +111,35 @@ class WorkerLoop {
   using Descriptor =
       boost::asio::posix::basic_stream_descriptor<boost::asio::io_context::executor_type>;
 
+  struct Change {
+    std::shared_ptr<const Assignment> assignment;
+    Instant at;
+  };
+
   void begin();
   void cross_borders(Instant now);
-  void enter_segment(std::size_t segment, Instant border);
+  void cross(Instant border);
+  void next_interval(Instant border);
+  void enter(std::size_t segment, Instant at);
+  void refit(Instant border);
   void begin_drain(Instant at);
   void end_soon(Instant at);
   void end(Instant at);
   void end_before_start();
-  void set_next_border(Instant from);
+  void set_interval_end(Instant from);
+  void set_next_border();
+
+  void take_orders();
+  void take_change(Change change);
+  bool make_changes(Instant border);
+  void take_lease(Instant now);
+  void allow_calls(Instant at);
 
   void fit_connections(Instant now);
   void grow(std::uint64_t wanted);
   void shrink(std::uint64_t surplus, Instant now);
+  std::uint64_t number_of(std::uint32_t slot) const;
+  std::string_view render_anew(std::uint64_t number);
   void connect_more();
   void report_opening();
   void first_request(Instant now);
@@ -123,9 +151,25 @@ class WorkerLoop {
   void timer_fired();
 
   const std::uint32_t index_;
-  const std::shared_ptr<const Assignment> assignment_;
   const WorkerCallbacks callbacks_;
-  std::vector<EpochShare> epochs_;  // this worker's part of each
+
+  // The timeline: what is in effect, and what is to come.
+  std::shared_ptr<const Assignment> assignment_;
+  std::vector<Change> changes_;  // ascending
+  std::size_t segment_ = 0;      // of assignment_
+  std::shared_ptr<const PreparedCall> call_;
+  Load load_;  // this worker's part of its epoch's
+  std::uint32_t epoch_ = 0;
+  std::uint32_t threads_ = 1;  // workers that share the epoch's connections
+  bool is_paused_ = false;
+
+  // From other threads.
+  struct Order {
+    Change change;
+    Order* before;  // older ones
+  };
+  std::atomic<Order*> orders_ = nullptr;  // the newest; owned
+  std::atomic<Instant> leased_until_ = kNever;
 
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
@@ -134,7 +178,7 @@ class WorkerLoop {
   Timer timer_;
   Instant timer_at_ = kNever;  // what timer_ is set to
 
-  GrpcProfile profile_;  // before the connections: it outlives them
+  GrpcEngine engine_;  // before the connections: it outlives them
   Recorder recorder_;
   Random random_;
   TimerQueue timers_;
@@ -149,13 +193,16 @@ class WorkerLoop {
   bool reported_all_ = false;
 
   State state_ = State::created;
+  bool may_call_ = false;
+  bool is_held_ = false;  // the lease has ended
+  bool is_late_ = false;  // opens nothing before it begins
   Instant t0_ = kNever;
-  std::size_t segment_ = 0;
-  std::size_t epoch_ = 0;  // index into epochs_
-  Instant next_border_ =
-      kNever;  // of an interval or phase, or t0, or the end, or the drain's deadline
+  Instant begin_ = kNever;         // t0_, or later
+  Instant next_border_ = kNever;   // the next of the two below
+  Instant interval_end_ = kNever;  // or begin_, or the drain's deadline
+  Instant lease_end_ = kNever;     // as last heard
   Instant interval_begin_ = kNever;
-  Instant phases_end_ = kNever;
+  Instant calls_from_ = kNever;  // calls go on from here, when refit() has its turn
   Instant stop_at_ = kNever;
   Instant drain_deadline_ = kNever;
   Duration drain_ = std::chrono::seconds(5);
@@ -164,8 +211,9 @@ class WorkerLoop {
   bool end_posted_ = false;
 
   std::uint64_t seq_ = 0;
-  bool message_is_constant_;
   std::string message_;
+  std::string uncompressed_;
+  std::unique_ptr<GzipDeflater> deflater_;  // made when it is needed
   std::string out_;
   std::string cipher_;
   std::string plain_;

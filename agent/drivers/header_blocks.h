@@ -1,7 +1,7 @@
 #pragma once
 
-// The header block of a request, compressed once for all connections of a worker. Every request of
-// a run has the same header fields, and compressing a dozen of them costs more than everything else
+// The header block of a request, compressed once for all connections. Every request of a parameter
+// set has the same header fields, and compressing a dozen of them costs more than everything else
 // nghttp2 does for a request. Made by nghttp2's own HPACK coder, so these are the bytes that it
 // would have sent.
 //
@@ -47,6 +47,11 @@ class HeaderBlockChoice {
       if (fits) return blocks.first;
     }
     return blocks.stateless;
+  }
+  // Other blocks from now on. What theirs put in the table goes to the front of it, so what is
+  // there already does not matter.
+  void restart() {
+    if (table_ == Table::filled) table_ = Table::empty;
   }
 
  private:

@@ -111,14 +111,11 @@ std::string printable(const std::uint8_t* data, std::size_t size) {
 
 // ---- what the connections of a worker share
 
-struct GrpcProfile::Shared {
+struct GrpcEngine::Shared {
   BlockPool pool;
   nghttp2_mem memory{};
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_option* option = nullptr;
-  std::vector<std::pair<std::string, std::string>> headers;
-  std::vector<nghttp2_nv> fields;  // point into `headers`; empty if there are blocks
-  std::optional<HeaderBlocks> blocks;
 
   Shared() = default;
   Shared(const Shared&) = delete;
@@ -240,41 +237,57 @@ nghttp2_mem memory_of(BlockPool& pool) {
 
 }  // namespace
 
-GrpcProfile::GrpcProfile(const Assignment& assignment, bool with_run_metadata)
-    : shared_(std::make_unique<Shared>()) {
+struct GrpcProfile::Fields {
+  std::vector<HeaderField> headers;
+  std::vector<nghttp2_nv> fields;  // point into `headers`; empty if there are blocks
+  std::optional<HeaderBlocks> blocks;
+};
+
+GrpcProfile::GrpcProfile(const PreparedCall& call, bool with_run_metadata) {
+  auto made = std::make_unique<Fields>();
+  auto& headers = made->headers;
+  headers = {{":method", "POST"},
+             {":scheme", call.route->tls ? "https" : "http"},
+             {":path", call.method_path},
+             {":authority", call.route->target.to_string()},
+             {"te", "trailers"},
+             {"content-type", "application/grpc"},
+             {"user-agent", std::string("spate/") + kVersion},
+             // Answers are counted, not read, so a target may compress them as it likes.
+             {"grpc-accept-encoding", "identity,deflate,gzip"}};
+  if (call.compress) headers.emplace_back("grpc-encoding", "gzip");
+  if (call.timeout.count() > 0) headers.emplace_back("grpc-timeout", grpc_timeout(call.timeout));
+  for (const auto& [key, value] : call.metadata)
+    if (with_run_metadata || !key.starts_with("spate-")) headers.emplace_back(key, value);
+  made->blocks = HeaderBlocks::make(headers);
+  // With blocks nghttp2 opens the streams, append_headers() adds what they are about. Without, it
+  // must leave the peer's table alone: another profile's blocks may use it on the same connection.
+  if (!made->blocks)
+    for (auto& [key, value] : headers)
+      made->fields.push_back({reinterpret_cast<std::uint8_t*>(key.data()),
+                              reinterpret_cast<std::uint8_t*>(value.data()), key.size(),
+                              value.size(),
+                              NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE |
+                                  NGHTTP2_NV_FLAG_NO_INDEX});
+  fields_ = std::move(made);
+}
+
+GrpcProfile::~GrpcProfile() = default;
+
+GrpcEngine::GrpcEngine() : shared_(std::make_unique<Shared>()) {
   Shared& s = *shared_;
   s.memory = memory_of(s.pool);
   s.callbacks = GrpcConnection::Callbacks::make();
   CHECK(nghttp2_option_new(&s.option) == 0, "out of memory");
   nghttp2_option_set_no_closed_streams(s.option, 1);
-
-  const bool is_tls = assignment.tls != nullptr;
-  s.headers = {{":method", "POST"},
-               {":scheme", is_tls ? "https" : "http"},
-               {":path", assignment.method_path},
-               {":authority", assignment.target.to_string()},
-               {"te", "trailers"},
-               {"content-type", "application/grpc"},
-               {"user-agent", std::string("spate/") + kVersion},
-               // Answers are counted, not read, so a target may compress them as it likes.
-               {"grpc-accept-encoding", "identity,deflate,gzip"}};
-  if (assignment.timeout.count() > 0)
-    s.headers.emplace_back("grpc-timeout", grpc_timeout(assignment.timeout));
-  for (const auto& [key, value] : assignment.metadata)
-    if (with_run_metadata || !key.starts_with("spate-")) s.headers.emplace_back(key, value);
-  s.blocks = HeaderBlocks::make(s.headers);
-  if (s.blocks) return;  // nghttp2 opens the streams, append_headers() adds what they are about
-  for (auto& [key, value] : s.headers)
-    s.fields.push_back({reinterpret_cast<std::uint8_t*>(key.data()),
-                        reinterpret_cast<std::uint8_t*>(value.data()), key.size(), value.size(),
-                        NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE});
 }
 
-GrpcProfile::~GrpcProfile() = default;
+GrpcEngine::~GrpcEngine() = default;
 
 // ---- one connection
 
-GrpcConnection::GrpcConnection(GrpcProfile& profile) : shared_(*profile.shared_) {
+GrpcConnection::GrpcConnection(GrpcEngine& engine, const GrpcProfile& profile)
+    : shared_(*engine.shared_), profile_(profile.fields_.get()) {
   CHECK(nghttp2_session_client_new3(&session_, shared_.callbacks, this, shared_.option,
                                     &shared_.memory) == 0,
         "out of memory");
@@ -323,14 +336,19 @@ void GrpcConnection::begin_call(std::int32_t stream) {
   if (!text_.empty()) text_.clear();
 }
 
+void GrpcConnection::use(const GrpcProfile& profile) {
+  profile_ = profile.fields_.get();
+  header_block_.restart();
+}
+
 void GrpcConnection::start(std::string_view framed, bool is_stable) {
   body_ = framed.data();
   body_left_ = framed.size();
   body_is_stable_ = is_stable;
   nghttp2_data_provider provider{};
   provider.read_callback = Callbacks::read_body;
-  begin_call(nghttp2_submit_request(session_, nullptr, shared_.fields.data(), shared_.fields.size(),
-                                    &provider, nullptr));
+  begin_call(nghttp2_submit_request(session_, nullptr, profile_->fields.data(),
+                                    profile_->fields.size(), &provider, nullptr));
 }
 
 void GrpcConnection::start_unfinished() {
@@ -338,9 +356,9 @@ void GrpcConnection::start_unfinished() {
   start({}, true);
 }
 
-void GrpcConnection::write_prefix(std::string& framed) {
+void GrpcConnection::write_prefix(std::string& framed, bool is_compressed) {
   const auto size = static_cast<std::uint32_t>(framed.size() - kPrefixBytes);
-  framed[0] = 0;  // not compressed
+  framed[0] = is_compressed ? 1 : 0;
   framed[1] = static_cast<char>(size >> 24);
   framed[2] = static_cast<char>(size >> 16);
   framed[3] = static_cast<char>(size >> 8);
@@ -395,7 +413,7 @@ void GrpcConnection::write(std::string& out, std::size_t limit) {
     }
     const std::string_view bytes(reinterpret_cast<const char*>(frame),
                                  static_cast<std::size_t>(size));
-    if (frame[3] == NGHTTP2_HEADERS && shared_.blocks) {
+    if (frame[3] == NGHTTP2_HEADERS && profile_->blocks) {
       append_headers(out, bytes);
       continue;
     }
@@ -419,7 +437,7 @@ void GrpcConnection::append_headers(std::string& out, std::string_view frame) {
   const std::size_t limit =
       nghttp2_session_get_remote_settings(session_, NGHTTP2_SETTINGS_HEADER_TABLE_SIZE);
   const std::string& block =
-      header_block_.choose(*shared_.blocks, limit, frame.size() > kFrameHeaderBytes);
+      header_block_.choose(*profile_->blocks, limit, frame.size() > kFrameHeaderBytes);
   const std::size_t length = frame.size() - kFrameHeaderBytes + block.size();
   out.push_back(static_cast<char>(length >> 16));
   out.push_back(static_cast<char>(length >> 8));

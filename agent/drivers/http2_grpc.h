@@ -6,8 +6,9 @@
 //
 // Nothing of an answer is kept but counts, so answers of any size cost the same memory.
 //
-// A GrpcProfile holds what all connections of a worker share (headers, callbacks, memory). Both
-// classes belong to one thread; a profile outlives its connections.
+// A GrpcEngine holds what all connections of a worker share (callbacks, memory). It belongs to one
+// thread, as they do, and outlives them. A GrpcProfile is what all calls of one kind have in
+// common, their headers: immutable, any thread; a connection can be told to go on with another.
 
 #include <array>
 #include <cstddef>
@@ -37,10 +38,23 @@ struct CallEnd {
 class GrpcProfile {
  public:
   // `with_run_metadata` false leaves out the spate-* keys: a call that is not part of the flood.
-  explicit GrpcProfile(const Assignment& assignment, bool with_run_metadata = true);
+  explicit GrpcProfile(const PreparedCall& call, bool with_run_metadata = true);
   ~GrpcProfile();
   GrpcProfile(const GrpcProfile&) = delete;
   GrpcProfile& operator=(const GrpcProfile&) = delete;
+
+ private:
+  friend class GrpcConnection;
+  struct Fields;
+  std::unique_ptr<const Fields> fields_;
+};
+
+class GrpcEngine {
+ public:
+  GrpcEngine();
+  ~GrpcEngine();
+  GrpcEngine(const GrpcEngine&) = delete;
+  GrpcEngine& operator=(const GrpcEngine&) = delete;
 
  private:
   friend class GrpcConnection;
@@ -53,7 +67,8 @@ class GrpcConnection {
   // Room for the gRPC message prefix in front of a message; see start().
   static constexpr std::size_t kPrefixBytes = 5;
 
-  explicit GrpcConnection(GrpcProfile& profile);
+  // `profile` outlives the connection, or the last call before use() names another.
+  GrpcConnection(GrpcEngine& engine, const GrpcProfile& profile);
   ~GrpcConnection();
   GrpcConnection(const GrpcConnection&) = delete;
   GrpcConnection& operator=(const GrpcConnection&) = delete;
@@ -74,11 +89,13 @@ class GrpcConnection {
   // The peer's GOAWAY for people; empty without one.
   std::string goaway() const;
 
+  // The next calls are of another kind. No call is open.
+  void use(const GrpcProfile& profile);
   // Opens a call. `framed` is kPrefixBytes of room, then the message; the prefix is written by
   // write_prefix(). It must stay valid until settle_body(), or for ever if `is_stable`.
   // Requires may_start().
   void start(std::string_view framed, bool is_stable);
-  static void write_prefix(std::string& framed);
+  static void write_prefix(std::string& framed, bool is_compressed);
   // Ends the open call by RST_STREAM(CANCEL); take_end() has nothing to say about it.
   void cancel_call();
   // For a probe: opens a call without ending the request, so that the server cannot execute it.
@@ -100,7 +117,7 @@ class GrpcConnection {
   void settle_body();
 
  private:
-  friend class GrpcProfile;
+  friend class GrpcEngine;
   struct Callbacks;
   static constexpr std::uint32_t kNoStatus = UINT32_MAX;
 
@@ -112,7 +129,8 @@ class GrpcConnection {
   void take_header(std::string_view name, std::string_view value);
 
   nghttp2_session* session_ = nullptr;
-  GrpcProfile::Shared& shared_;
+  GrpcEngine::Shared& shared_;
+  const GrpcProfile::Fields* profile_;
 
   HeaderBlockChoice header_block_;
 

@@ -14,13 +14,13 @@ namespace {
 using namespace std::string_literals;
 using testing::HasSubstr;
 
-Assignment assignment() {
-  Assignment a;
-  a.target = {"example.test", 7000};
-  a.method_path = "/p.S/M";
-  a.timeout = std::chrono::seconds(10);
-  a.metadata = {{"spate-run", "r1"}, {"x-key", "v"}};
-  return a;
+PreparedCall call() {
+  PreparedCall c;
+  c.route = std::make_shared<Route>(Route{{}, {"example.test", 7000}, nullptr});
+  c.method_path = "/p.S/M";
+  c.timeout = std::chrono::seconds(10);
+  c.metadata = {{"spate-run", "r1"}, {"x-key", "v"}};
+  return c;
 }
 
 // A driver, and what it said.
@@ -49,7 +49,7 @@ class Http2Grpc : public testing::Test {
   }
   std::uint32_t start(std::string message = "hi") {
     framed = std::string(GrpcConnection::kPrefixBytes, '\0') + message;
-    GrpcConnection::write_prefix(framed);
+    GrpcConnection::write_prefix(framed, false);
     driver.start(framed, false);
     settle();
     return next_stream += 2;
@@ -74,8 +74,9 @@ class Http2Grpc : public testing::Test {
     EXPECT_FALSE(driver.take_end().has_value());
   }
 
-  GrpcProfile profile{assignment()};
-  GrpcConnection driver{profile};
+  GrpcEngine engine;
+  GrpcProfile profile{call()};
+  GrpcConnection driver{engine, profile};
   std::string framed;
   std::string said;
   std::vector<h2::Frame> frames;

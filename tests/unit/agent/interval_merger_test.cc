@@ -107,5 +107,87 @@ TEST(IntervalMerger, NeverMixesPhases) {
   expect_lawful(rows);
 }
 
+Record of_epoch(Record r, std::uint32_t epoch) {
+  r.epoch = epoch;
+  return r;
+}
+
+TEST(IntervalMerger, WaitsForAWorkerFromWhenItJoins) {
+  IntervalMerger merger(1);
+  merger.join(1, 1500ms);
+  merger.add(0, lawful(0s, 1s, 0, 2, 10));
+  merger.add(0, lawful(1s, 500ms, 2, 2, 5));
+  std::vector<Record> rows = merger.take();
+  ASSERT_EQ(rows.size(), 2U) << "it has no part in these";
+  merger.add(0, of_epoch(lawful(1500ms, 500ms, 2, 2, 5), 2));
+  EXPECT_TRUE(merger.take().empty());
+  merger.add(1, of_epoch(lawful(1500ms, 500ms, 0, 3, 7), 2));
+  for (Record& r : merger.take()) rows.push_back(std::move(r));
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[2].epoch, 2U);
+  EXPECT_EQ(rows[2].counters.in_flight_end, 5U);
+  EXPECT_EQ(rows[2].gauges.connections_requested, 20U);
+  expect_lawful(rows);
+}
+
+TEST(IntervalMerger, TakesAnEarlierJoinAndAWorkerThatEndsBeforeIt) {
+  IntervalMerger merger(1);
+  merger.join(1, 5s);
+  merger.join(1, 1s);
+  merger.join(2, 5s);
+  merger.add(0, lawful(0s, 1s, 0, 2, 10));
+  merger.add(0, lawful(1s, 1s, 2, 2, 10));
+  EXPECT_EQ(merger.take().size(), 1U);
+  merger.drained(1);
+  EXPECT_EQ(merger.take().size(), 1U);
+  merger.add(0, drained(lawful(2s, 10ms, 2, 0, 1)));
+  merger.drained(0);
+  EXPECT_EQ(merger.take().size(), 1U);
+  EXPECT_FALSE(merger.all_drained());
+  merger.drained(2);
+  EXPECT_TRUE(merger.all_drained());
+}
+
+TEST(IntervalMerger, HoldsTheLawsWhenAChangeFindsOneWorkerPastTheBorder) {
+  IntervalMerger merger(2);
+  // The change was to be at 0.9 s; worker 0 had closed [0, 1 s) before it heard of it.
+  merger.add(0, lawful(0s, 1s, 0, 4, 10));
+  merger.add(0, lawful(1s, 0s, 4, 4, 0));
+  merger.add(0, of_epoch(lawful(1s, 1s, 4, 4, 9), 2));
+  merger.add(1, lawful(0s, 900ms, 0, 2, 9));
+  merger.add(1, of_epoch(lawful(900ms, 100ms, 2, 2, 3), 2));
+  merger.add(1, of_epoch(lawful(1s, 1s, 2, 2, 3), 2));
+  const auto rows = merger.take();
+  std::uint64_t ok = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    ok += rows[i].count(Outcome::ok);
+    if (i > 0) {
+      EXPECT_GE(rows[i].epoch, rows[i - 1].epoch);
+    }
+  }
+  EXPECT_EQ(ok, 31U) << "the rest waits for worker 0";
+  expect_lawful(rows);
+}
+
+TEST(IntervalMerger, KeepsGuardBandsApartInTheirOrder) {
+  IntervalMerger merger(2);
+  const auto guard = [](Record r, bool is_guard) {
+    r.guard = is_guard;
+    return r;
+  };
+  for (std::size_t w = 0; w < 2; ++w) {
+    merger.add(w, guard(lawful(0s, 1s, 0, 2, 5), false));
+    merger.add(w, guard(lawful(1s, 1s, 2, 2, 6), true));
+    merger.add(w, guard(lawful(2s, 1s, 2, 2, 7), false));
+  }
+  const auto rows = merger.take();
+  ASSERT_EQ(rows.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(rows[i].guard, i == 1);
+    EXPECT_EQ(rows[i].count(Outcome::ok), 10U + 2 * i);
+  }
+  expect_lawful(rows);
+}
+
 }  // namespace
 }  // namespace spate::agent

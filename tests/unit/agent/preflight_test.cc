@@ -57,10 +57,11 @@ struct World {
     w.tls = [](const Endpoint&) -> Result<std::shared_ptr<const TlsContext>> {
       return invalid("no files");
     };
-    w.probe = [this](const Assignment& a, Duration) -> Result<void> {
-      probed.push_back(a.address);
-      if (std::find(silent.begin(), silent.end(), a.address) != silent.end())
-        return Error{ErrorCode::unavailable, a.address.to_string() + ": connection refused"};
+    w.probe = [this](const PreparedCall& call, Duration) -> Result<void> {
+      const IpAddress address = call.route->address;
+      probed.push_back(address);
+      if (std::find(silent.begin(), silent.end(), address) != silent.end())
+        return Error{ErrorCode::unavailable, address.to_string() + ": connection refused"};
       if (probe_error) return *probe_error;
       return {};
     };
@@ -81,15 +82,17 @@ TEST(Preflight, GivesTheWorkersTheirAssignment) {
   ASSERT_TRUE(r.problems.empty()) << r.problems[0].text;
   const Assignment& a = *r.assignment;
   EXPECT_EQ(a.run, "run-1");
-  EXPECT_EQ(a.method_path, "/a.B/C");
-  EXPECT_EQ(a.address, ip("127.0.0.1"));
-  EXPECT_EQ(a.target, (Endpoint{"target", 7000}));
+  const PreparedCall& call = *a.epochs.at(0).call;
+  EXPECT_EQ(call.method_path, "/a.B/C");
+  EXPECT_EQ(call.route->address, ip("127.0.0.1"));
+  EXPECT_EQ(call.route->target, (Endpoint{"target", 7000}));
   EXPECT_EQ(a.workers, 4U);
   const std::vector<std::pair<std::string, std::string>> metadata = {{"x-mine", "1"},
                                                                      {"spate-run", "run-1"},
                                                                      {"spate-agent", "pc-1"},
                                                                      {"spate-incarnation", "77"}};
-  EXPECT_EQ(a.metadata, metadata);
+  EXPECT_EQ(call.metadata, metadata);
+  EXPECT_EQ(a.epochs.at(1).call, a.epochs.at(0).call) << "the same calls";
 }
 
 TEST(Preflight, NeedsDescriptorsForTheLargestEpoch) {
@@ -153,7 +156,7 @@ TEST(Preflight, UsesTheFirstAddressThatIsAllowedAndAnswers) {
   w.silent = {ip("127.0.0.2")};
   const PreflightResult r = w.check();
   ASSERT_TRUE(r.assignment);
-  EXPECT_EQ(r.assignment->address, ip("127.0.0.3"));
+  EXPECT_EQ(r.assignment->epochs.at(0).call->route->address, ip("127.0.0.3"));
   EXPECT_EQ(w.probed, (std::vector<IpAddress>{ip("127.0.0.2"), ip("127.0.0.3")}));
 }
 

@@ -16,7 +16,7 @@ TEST(Recorder, KeepsTheLawsAcrossBorders) {
   recorder.connection_opened();
   recorder.bytes_sent(100);
   recorder.set_connections_requested(2);
-  recorder.start(at(0), {.epoch = 1, .phase = 0, .drain = false});
+  recorder.start(at(0), at(0), {.epoch = 1, .phase = 0, .drain = false});
   const RequestTimes first{at(0), at(5)};
   const RequestTimes second{at(10), at(10)};
   recorder.request_sent(first);

@@ -285,12 +285,22 @@ TEST(Session, ArmsWithWhatThereIsAfterHalfAMinute) {
   EXPECT_EQ(h.session.state(), State::armed);
 }
 
-TEST(Session, StartsAtOnceWhenTheInstantIsPast) {
+TEST(Session, JoinsInTheMiddleWhenTheStartIsPast) {
   SessionHarness h;
   h.go_to(State::armed);
   h.feed(Start{"run-1", h.at_controller(h.now - 3s)});
   ASSERT_TRUE(h.did<StartWorkersAt>());
-  EXPECT_EQ(h.did<StartWorkersAt>()->at, h.now);
+  EXPECT_EQ(h.did<StartWorkersAt>()->at, h.now - 3s) << "time counts from there";
+  EXPECT_EQ(h.did<StartWorkersAt>()->begin, h.now + Session::kJoinLead);
+}
+
+TEST(Session, DoesNotJoinARunThatIsOver) {
+  SessionHarness h;
+  h.go_to(State::armed);
+  h.feed(Start{"run-1", h.at_controller(h.now - 10s)});
+  EXPECT_TRUE(h.did<ReleaseWorkers>());
+  EXPECT_EQ(h.sent_of<Finished>().at(0).last_seq, 0U);
+  EXPECT_EQ(h.session.state(), State::idle);
 }
 
 TEST(Session, SaysStartedWithoutAWorkerThatHasNothingToSend) {

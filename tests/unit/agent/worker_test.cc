@@ -2,114 +2,15 @@
 
 #include <gmock/gmock.h>
 
-#include <condition_variable>
-#include <mutex>
-
-#include "agent/message_template.h"
 #include "agent/target_probe.h"
-#include "tests/unit/agent/flood_server.h"
+#include "tests/unit/agent/worker_fixture.h"
 
 namespace spate::agent {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
-class WorkerTest : public testing::Test {
- protected:
-  static EpochShare epoch(std::uint32_t number, std::uint64_t connections) {
-    EpochShare share;
-    share.epoch = number;
-    share.parameters.load.connections = connections;
-    return share;
-  }
-
-  std::shared_ptr<Assignment> assignment(std::uint16_t port, std::uint64_t connections) {
-    auto a = std::make_shared<Assignment>();
-    a->run = "r";
-    a->agent = "a";
-    a->address = *IpAddress::parse("127.0.0.1");
-    a->target = {"127.0.0.1", port};
-    a->method_path = "/spate.target.v1.Calls/Call";
-    a->message = *MessageTemplate::compile("spate.target.v1.Calls/Call", "",
-                                           R"({"call":{"add":["{{random 0 9}}",1]}})");
-    a->timeout = 10s;
-    a->interval = 50ms;
-    a->timeline.epochs = {epoch(1, connections)};
-    a->timeline.segments = {{.offset = {}, .length = 200ms, .phase = 0, .epoch = 1}};
-    return a;
-  }
-
-  WorkerCallbacks callbacks() {
-    return {
-        .opening = [this](auto, OpenStatus status) { note([&] { opening = status; }); },
-        .first_request = [this](auto, Instant at) { note([&] { first = at; }); },
-        .interval = [this](auto,
-                           Record record) { note([&] { records.push_back(std::move(record)); }); },
-        .drained = [this](auto) { note([&] { drained = true; }); }};
-  }
-  template <class F>
-  void note(F&& change) {
-    const std::lock_guard lock(mutex);
-    change();
-    changed.notify_all();
-  }
-  template <class F>
-  void wait_until(F&& condition) {
-    std::unique_lock lock(mutex);
-    ASSERT_TRUE(changed.wait_for(lock, 20s, condition));
-  }
-
-  // Opens, starts, and waits for the end.
-  void run(const std::shared_ptr<Assignment>& a) {
-    Worker worker(0, a, callbacks());
-    worker.open();
-    wait_until([&] { return opening.settled; });
-    t0 = BootClock::now() + 10ms;
-    worker.start_at(t0);
-    wait_until([&] { return drained; });
-    check_laws();
-  }
-  void check_laws() {
-    ASSERT_FALSE(records.empty());
-    std::uint64_t seq = 0;
-    for (Record& record : records) {
-      record.key = {"r", "a", 1, ++seq};
-      EXPECT_THAT(broken_laws(record), IsEmpty());
-    }
-    for (std::size_t i = 1; i < records.size(); ++i)
-      EXPECT_THAT(broken_chain(records[i - 1], records[i]), IsEmpty());
-    EXPECT_TRUE(records.back().drain);
-    EXPECT_EQ(records.back().counters.in_flight_end, 0U);
-    EXPECT_EQ(records.front().start, Duration(0));
-  }
-  std::uint64_t total(Outcome outcome) const {
-    std::uint64_t n = 0;
-    for (const Record& record : records) n += record.count(outcome);
-    return n;
-  }
-  template <class T>
-  std::uint64_t total(T Counters::*counter) const {
-    std::uint64_t n = 0;
-    for (const Record& record : records) n += record.counters.*counter;
-    return n;
-  }
-  std::string errors() const {
-    std::string text;
-    for (const Record& record : records)
-      for (const ErrorClass& error : record.errors.classes()) text += error.text + "\n";
-    return text;
-  }
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  OpenStatus opening;
-  Instant first{};
-  std::vector<Record> records;
-  bool drained = false;
-  Instant t0{};
-};
+using WorkerTest = WorkerFixture;
 
 TEST_F(WorkerTest, CountsExactlyWhatTheServerSaw) {
   FloodServer server;
@@ -142,8 +43,8 @@ TEST_F(WorkerTest, HoldsWithoutConnections) {
 TEST_F(WorkerTest, PausesAfterEveryLoop) {
   FloodServer server;
   auto a = assignment(server.port(), 2);
-  a->timeline.epochs[0].parameters.load.calls_per_loop = 3;
-  a->timeline.epochs[0].parameters.load.pause = 80ms;  // loops begin at 0, 80 and 160 ms
+  a->epochs[0].parameters.load.calls_per_loop = 3;
+  a->epochs[0].parameters.load.pause = 80ms;  // loops begin at 0, 80 and 160 ms
   run(a);
   EXPECT_EQ(total(Outcome::ok), server.calls());
   EXPECT_LE(server.calls(), 18U);
@@ -154,7 +55,7 @@ TEST_F(WorkerTest, PausesAfterEveryLoop) {
 TEST_F(WorkerTest, ReconnectsAfterALoss) {
   FloodServer server({.close_after = 5});
   auto a = assignment(server.port(), 2);
-  a->timeline.segments[0].length = 400ms;
+  a->segments[0].length = 400ms;
   run(a);
   EXPECT_GT(server.accepted(), 2U);
   EXPECT_EQ(total(&Counters::sent), server.calls());
@@ -179,7 +80,9 @@ TEST_F(WorkerTest, ReconnectsAfterGoawayWithoutLosingACall) {
 TEST_F(WorkerTest, TimesOutAndKeepsTheConnection) {
   FloodServer server({.silent = true});
   auto a = assignment(server.port(), 2);
-  a->timeout = 60ms;
+  PreparedCall call = call_to(server.port());
+  call.timeout = 60ms;
+  a->epochs[0].call = prepare(call);
   run(a);
   EXPECT_GE(total(Outcome::timed_out), 4U);
   EXPECT_EQ(total(Outcome::timed_out), server.calls());
@@ -207,7 +110,7 @@ TEST_F(WorkerTest, CancelsWhatTheDrainCutsOff) {
 TEST_F(WorkerTest, StopsAtTheGivenInstant) {
   FloodServer server;
   auto a = assignment(server.port(), 3);
-  a->timeline.segments[0].length = 1h;
+  a->segments[0].length = 1h;
   Worker worker(0, a, callbacks());
   worker.open();
   t0 = BootClock::now() + 10ms;
@@ -234,9 +137,9 @@ TEST_F(WorkerTest, StopsBeforeItsStart) {
 TEST_F(WorkerTest, GrowsAndShrinksWithTheEpochs) {
   FloodServer server;
   auto a = assignment(server.port(), 2);
-  a->timeline.epochs.push_back(epoch(2, 6));
-  a->timeline.epochs.push_back(epoch(3, 1));
-  a->timeline.segments = {
+  a->epochs.push_back(epoch(2, 6));
+  a->epochs.push_back(epoch(3, 1));
+  a->segments = {
       {0ms, 120ms, 0, 1, false}, {120ms, 120ms, 1, 2, false}, {240ms, 120ms, 2, 3, false}};
   run(a);
   EXPECT_EQ(total(&Counters::connections_opened), 6U);
@@ -279,7 +182,7 @@ TEST_F(WorkerTest, CountsAPeerThatBreaksTheProtocol) {
 TEST_F(WorkerTest, EndsInTheMiddleWhenDestroyed) {
   FloodServer server;
   auto a = assignment(server.port(), 4);
-  a->timeline.segments[0].length = 1h;
+  a->segments[0].length = 1h;
   Worker worker(0, a, callbacks());
   worker.open();
   worker.start_at(BootClock::now());
@@ -288,8 +191,7 @@ TEST_F(WorkerTest, EndsInTheMiddleWhenDestroyed) {
 
 TEST_F(WorkerTest, ProbeMakesNoCall) {
   FloodServer server;
-  const auto a = assignment(server.port(), 1);
-  const auto result = probe_target(*a, 5s);
+  const auto result = probe_target(call_to(server.port()), 5s);
   EXPECT_TRUE(result) << result.error().message;
   EXPECT_EQ(server.calls(), 0U);
 }
@@ -297,7 +199,7 @@ TEST_F(WorkerTest, ProbeMakesNoCall) {
 TEST_F(WorkerTest, ProbeSaysWhatIsWrong) {
   const auto error = [&](Misbehaviour behaviour) {
     FloodServer server(behaviour);
-    const auto result = probe_target(*assignment(server.port(), 1), 5s);
+    const auto result = probe_target(call_to(server.port()), 5s);
     return result ? std::string("no error") : result.error().message;
   };
   EXPECT_THAT(error({.garbage = true}), HasSubstr("does not speak HTTP/2"));
@@ -306,7 +208,7 @@ TEST_F(WorkerTest, ProbeSaysWhatIsWrong) {
   EXPECT_THAT(error({.trailers_only = "\x8d"}), HasSubstr("not gRPC"));
   std::uint16_t port = 0;
   { port = FloodServer().port(); }
-  const auto refused = probe_target(*assignment(port, 1), 5s);
+  const auto refused = probe_target(call_to(port), 5s);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("connection refused"));
 }
