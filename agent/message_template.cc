@@ -340,8 +340,7 @@ Result<void> Compiler::message_or_short(const json& value, const pb::Descriptor&
     const auto& text = value.get_ref<const std::string&>();
     Result<std::vector<TextPiece>> pieces = parse_template_text(text);
     if (!pieces) return at(path, pieces.error().message);
-    if (pieces->size() == 1 && pieces->front().is_hole &&
-        pieces->front().hole.kind != HoleKind::agent)
+    if (pieces->size() == 1 && pieces->front().is_hole && !pieces->front().hole.is_text())
       field = only_field(type, is_number);
     if (field == nullptr) field = only_field(type, is_text);
   }
@@ -377,7 +376,7 @@ Result<void> Compiler::scalar(const Field& field, const json& value, const std::
   if (!is_number(field))
     return at(path, "templates are possible in number and string fields; " + field.name() + " is " +
                         type_name(field));
-  if (pieces->size() != 1 || pieces->front().hole.kind == HoleKind::agent)
+  if (pieces->size() != 1 || pieces->front().hole.is_text())
     return at(path, value.dump() + " is text; " + field.name() + " is " + type_name(field));
   return number_hole(field, pieces->front().hole, path);
 }

@@ -7,6 +7,7 @@
 //   {{seq}}          number of this request on its worker's agent, from 0
 //   {{agent}}        the agent's name
 //   {{connection}}   cluster-wide number of the connection, from 0
+//   {{text N}}       N characters of random words, as compressible as prose; N up to 1,000,000
 //
 // A string that is one template and nothing else may stand for a number field; inside text it is
 // spelled in decimal. Beyond the protobuf JSON mapping two short forms are read: a value where a

@@ -1,5 +1,6 @@
 #include "agent/template_program.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -33,6 +34,8 @@ class BackWriter {
     buffer[size++] = static_cast<char>(value);
     bytes(buffer.data(), size);
   }
+  // Room for `size` bytes, to be filled by the caller.
+  char* room(std::size_t size) { return p_ -= size; }
   template <class T>
   void little_endian(T value) {
     static_assert(std::endian::native == std::endian::little);
@@ -49,8 +52,9 @@ std::size_t varint_size(std::uint64_t value) {
   return size;
 }
 
-// The width of an encoding that has only one.
-std::optional<std::size_t> fixed_width(Encoding encoding) {
+// The width of a hole that has only one.
+std::optional<std::size_t> fixed_width(const Hole& hole, Encoding encoding) {
+  if (hole.kind == HoleKind::text) return static_cast<std::size_t>(hole.high);
   switch (encoding) {
     case Encoding::fixed32:
     case Encoding::float_number:
@@ -96,6 +100,32 @@ void write_number(BackWriter& out, Encoding encoding, std::int64_t value) {
   }
 }
 
+// Few enough for gzip to make a fifth of a long text, as it does of records and XML.
+constexpr std::array<std::string_view, 32> kWords = {
+    "account ",  "address ",  "amount ",   "article ",  "balance ",  "batch ",    "customer ",
+    "date ",     "delivery ", "discount ", "employee ", "invoice ",  "item ",     "ledger ",
+    "manager ",  "number ",   "office ",   "order ",    "payment ",  "position ", "price ",
+    "product ",  "quantity ", "record ",   "region ",   "shipment ", "status ",   "store ",
+    "supplier ", "total ",    "value ",    "warehouse "};
+
+void write_words(char* to, std::size_t size, Random& random) {
+  std::uint64_t bits = 0;
+  int left = 0;
+  while (size > 0) {
+    if (left == 0) {
+      bits = random();
+      left = 12;  // words of five bits in one draw
+    }
+    const std::string_view word = kWords[bits & 31];
+    bits >>= 5;
+    --left;
+    const std::size_t part = std::min(size, word.size());
+    std::memcpy(to, word.data(), part);
+    to += part;
+    size -= part;
+  }
+}
+
 void write_hole(BackWriter& out, const Hole& hole, Encoding encoding,
                 const MessageTemplate::Context& context) {
   switch (hole.kind) {
@@ -107,6 +137,10 @@ void write_hole(BackWriter& out, const Hole& hole, Encoding encoding,
       return write_number(out, encoding, static_cast<std::int64_t>(context.connection));
     case HoleKind::agent:
       return out.bytes(context.agent.data(), context.agent.size());
+    case HoleKind::text: {
+      const auto size = static_cast<std::size_t>(hole.high);
+      return write_words(out.room(size), size, context.random);
+    }
   }
 }
 
@@ -143,7 +177,7 @@ void TemplateProgram::finish() {
     if (instruction.hole.kind == HoleKind::agent)
       ++agent_holes_;
     else
-      size_max_ += kMaxDecimal;
+      size_max_ += fixed_width(instruction.hole, instruction.encoding).value_or(kMaxDecimal);
   }
 }
 
@@ -164,7 +198,7 @@ void TemplateProgram::fold_constant_lengths() {
         folded.push_back(instruction);
         break;
       case Op::hole:
-        if (const auto width = fixed_width(instruction.encoding))
+        if (const auto width = fixed_width(instruction.hole, instruction.encoding))
           open.back().size += *width;
         else
           open.back().is_fixed = false;

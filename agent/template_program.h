@@ -24,7 +24,7 @@ enum class Encoding : std::uint8_t {
   fixed64,        // fixed64, sfixed64
   float_number,   // float
   double_number,  // double
-  text,           // in decimal, or the agent's name; its length is another instruction's business
+  text,           // in decimal, a name or words; its length is another instruction's business
 };
 
 class TemplateProgram {

@@ -37,6 +37,14 @@ Result<Hole> parse_hole(std::string_view inside) {
       return invalid(whole + ": the first number is larger than the second");
     return hole;
   }
+  if (words[0] == "text") {
+    Hole hole{HoleKind::text, 0, 0};
+    if (words.size() != 2 || !parse_whole(words[1], hole.high) || hole.high < 1 ||
+        hole.high > kMaxTextHole)
+      return invalid(whole + ": text takes its number of characters, 1 to " +
+                     std::to_string(kMaxTextHole) + ", as in {{text 14000}}");
+    return hole;
+  }
   Hole hole;
   if (words[0] == "seq") {
     hole.kind = HoleKind::seq;
@@ -45,9 +53,9 @@ Result<Hole> parse_hole(std::string_view inside) {
   } else if (words[0] == "connection") {
     hole.kind = HoleKind::connection;
   } else {
-    const std::string near = nearest(words[0], {"random", "seq", "agent", "connection"});
+    const std::string near = nearest(words[0], {"random", "seq", "agent", "connection", "text"});
     return invalid(whole + ": there is no template " + std::string(words[0]) +
-                   (near.empty() ? "; there are random, seq, agent and connection"
+                   (near.empty() ? "; there are random, seq, agent, connection and text"
                                  : "; did you mean " + near + "?"));
   }
   if (words.size() != 1)

@@ -11,12 +11,17 @@
 
 namespace spate::agent {
 
-enum class HoleKind : std::uint8_t { random, seq, agent, connection };
+enum class HoleKind : std::uint8_t { random, seq, agent, connection, text };
+
+inline constexpr std::int64_t kMaxTextHole = 1'000'000;
 
 struct Hole {
   HoleKind kind = HoleKind::seq;
   std::int64_t low = 0;   // random only
-  std::int64_t high = 0;  // random only
+  std::int64_t high = 0;  // random; of a text the number of characters
+
+  // Never a number: its place is a string field.
+  bool is_text() const { return kind == HoleKind::agent || kind == HoleKind::text; }
 };
 
 struct TextPiece {

@@ -24,6 +24,7 @@ constexpr spate::Duration kStopPatience = std::chrono::seconds(4);
 struct Flags {
   Target::Options options;
   std::string listen = "127.0.0.1:7000";
+  std::string listen_plain;
   std::string stats;
   std::string stack_size = "256KiB";
   std::string log_level = "info";
@@ -35,6 +36,10 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--listen", flags.listen, "HOST:PORT to be flooded on; port 0: any free one")
       ->envname("SPATE_LISTEN")
       ->capture_default_str();
+  app.add_option("--listen-plain", flags.listen_plain,
+                 "A second HOST:PORT to be flooded on, without TLS beside --listen with it; "
+                 "loopback only")
+      ->envname("SPATE_LISTEN_PLAIN");
   app.add_option("--stats", flags.stats,
                  "HOST:PORT for statistics; default: the same host, the next port")
       ->envname("SPATE_STATS");
@@ -77,6 +82,11 @@ Result<Target::Options> to_options(const Flags& flags) {
   const auto listen = spate::parse_endpoint(flags.listen);
   if (!listen) return listen.error().with_context("--listen");
   options.listen = *listen;
+  if (!flags.listen_plain.empty()) {
+    const auto plain = spate::parse_endpoint(flags.listen_plain);
+    if (!plain) return plain.error().with_context("--listen-plain");
+    options.listen_plain = *plain;
+  }
   if (flags.stats.empty()) {
     if (listen->port == 65535)
       return spate::invalid("--stats: there is no port after 65535, name one");
@@ -118,9 +128,11 @@ int serve(const Target::Options& options, const sigset_t& ending) {
   spdlog::info("target started threads={} stack={} queue={} allocator={} descriptors={}",
                options.pool.threads, spate::format_size(options.pool.stack_bytes),
                options.pool.queue, spate::target_server::loaded_allocator(), descriptors);
-  std::printf("spate-target listening on %s stats on %s\n",
+  const auto plain = (*target)->plain_endpoint();
+  std::printf("spate-target listening on %s stats on %s%s\n",
               (*target)->flood_endpoint().to_string().c_str(),
-              (*target)->stats_endpoint().to_string().c_str());
+              (*target)->stats_endpoint().to_string().c_str(),
+              plain ? (" plain on " + plain->to_string()).c_str() : "");
   std::fflush(stdout);
 
   int signal_number = 0;

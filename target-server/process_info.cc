@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -83,7 +84,7 @@ std::string allocator_in_maps(std::string_view maps) {
   return "glibc";
 }
 
-std::uint64_t open_connections(std::uint16_t port) {
+std::uint64_t open_connections(const std::vector<std::uint16_t>& ports) {
   const std::unique_ptr<DIR, int (*)(DIR*)> descriptors(opendir("/proc/self/fd"), &closedir);
   if (!descriptors) return 0;
   std::uint64_t count = 0;
@@ -91,7 +92,8 @@ std::uint64_t open_connections(std::uint16_t port) {
     int fd = -1;
     const char* name = entry->d_name;
     if (std::from_chars(name, name + std::strlen(name), fd).ec != std::errc{}) continue;
-    if (connected_port(fd) == port) ++count;
+    const auto port = connected_port(fd);
+    if (port && std::find(ports.begin(), ports.end(), *port) != ports.end()) ++count;
   }
   return count;
 }

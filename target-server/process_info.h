@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace spate::target_server {
 
@@ -27,10 +28,10 @@ std::string loaded_allocator();
 // The same from the text of /proc/self/maps.
 std::string allocator_in_maps(std::string_view maps);
 
-// Connections now open to the local TCP port `port`, from the process's own descriptors: two system
-// calls for each, about a microsecond, so 10,000 connections cost a sample some 10 ms. Other
+// Connections now open to any of the local TCP `ports`, from the process's own descriptors: two
+// system calls for each, about a microsecond, so 10,000 connections cost a sample some 10 ms. Other
 // sockets do not count.
-std::uint64_t open_connections(std::uint16_t port);
+std::uint64_t open_connections(const std::vector<std::uint16_t>& ports);
 
 // Raises the soft limit of descriptors to the hard one and returns it. A gRPC server that runs out
 // of them stops listening for good.

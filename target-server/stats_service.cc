@@ -31,7 +31,7 @@ class StatsService::Impl final : public v1::Stats::Service {
     reply->set_rss_bytes(memory.rss_bytes);
     reply->set_cpu_ns(process_cpu_ns());
     reply->set_threads(sources_.pool.threads());
-    reply->set_open_connections(open_connections(sources_.flood_port));
+    reply->set_open_connections(open_connections(sources_.flood_ports));
     reply->set_uptime_ns((BootClock::now() - sources_.started).count());
     return grpc::Status::OK;
   }

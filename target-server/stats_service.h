@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/clock.h"
 #include "target-server/counters.h"
@@ -23,7 +24,7 @@ class StatsService {
     const Counters& counters;
     const Pool& pool;
     Instant started;
-    std::uint16_t flood_port = 0;  // whose connections are counted
+    std::vector<std::uint16_t> flood_ports;  // whose connections are counted
   };
 
   // The sources outlive this object. Takes a boot id and looks up the allocator once.

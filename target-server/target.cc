@@ -81,6 +81,10 @@ class Target::Impl {
   Endpoint flood_endpoint() const {
     return {options_.listen.host, static_cast<std::uint16_t>(flood_port_)};
   }
+  std::optional<Endpoint> plain_endpoint() const {
+    if (!options_.listen_plain) return std::nullopt;
+    return Endpoint{options_.listen_plain->host, static_cast<std::uint16_t>(plain_port_)};
+  }
   Endpoint stats_endpoint() const {
     return {options_.stats.host, static_cast<std::uint16_t>(stats_port_)};
   }
@@ -93,16 +97,27 @@ class Target::Impl {
     const auto configured =
         rpc::configure_server(builder, options_.listen, options_.tls, &flood_port_);
     if (!configured) return configured.error();
+    if (options_.listen_plain) {
+      const auto plain =
+          rpc::configure_server(builder, *options_.listen_plain, rpc::TlsFiles(), &plain_port_);
+      if (!plain) return plain.error();
+    }
     set_flood_limits(builder, options_.compress);
     builder.RegisterService(&calls_.service());
     flood_ = builder.BuildAndStart();
-    if (!flood_ || flood_port_ == 0) return cannot_listen(options_.listen);
+    if (!flood_ || flood_port_ == 0)
+      return cannot_listen(flood_port_ != 0 && options_.listen_plain ? *options_.listen_plain
+                                                                     : options_.listen);
+    if (options_.listen_plain && plain_port_ == 0) return cannot_listen(*options_.listen_plain);
     return {};
   }
 
   Result<void> listen_for_stats() {
     stats_ = std::make_unique<StatsService>(StatsService::Sources{
-        counters_, *pool_, started_, static_cast<std::uint16_t>(flood_port_)});
+        counters_,
+        *pool_,
+        started_,
+        {static_cast<std::uint16_t>(flood_port_), static_cast<std::uint16_t>(plain_port_)}});
     grpc::ServerBuilder builder;
     keep_synchronous_part_small(builder);
     const auto configured =
@@ -122,6 +137,7 @@ class Target::Impl {
   CallsService calls_;
   std::unique_ptr<StatsService> stats_;
   int flood_port_ = 0;
+  int plain_port_ = 0;  // 0: there is none
   int stats_port_ = 0;
   // Last, so that they end first.
   std::unique_ptr<grpc::Server> flood_;
@@ -136,6 +152,12 @@ Result<std::unique_ptr<Target>> Target::start(const Options& options) {
     return allowed.error();
   if (const auto allowed = rpc::server_credentials(options.stats, options.tls); !allowed)
     return allowed.error();
+  if (options.listen_plain) {
+    const auto allowed = rpc::server_credentials(*options.listen_plain, rpc::TlsFiles());
+    if (!allowed)
+      return invalid("refusing to listen on " + options.listen_plain->to_string() +
+                     " without TLS, because it is not loopback");
+  }
   std::unique_ptr<MemoryLog> log;
   if (!options.log_path.empty()) {
     auto opened = MemoryLog::open({options.log_path, options.log_every, options.log_decimal,
@@ -163,6 +185,7 @@ Result<std::unique_ptr<Target>> Target::start(const Options& options) {
 Target::Target(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Target::~Target() = default;
 Endpoint Target::flood_endpoint() const { return impl_->flood_endpoint(); }
+std::optional<Endpoint> Target::plain_endpoint() const { return impl_->plain_endpoint(); }
 Endpoint Target::stats_endpoint() const { return impl_->stats_endpoint(); }
 Counts::Values Target::counts() const { return impl_->counts(); }
 Result<void> Target::stop(Duration patience) { return impl_->stop(patience); }

@@ -3,7 +3,8 @@
 // The whole target put together: the flood port, the statistics port, the pool and the log. Start
 // reading here; the life of a request is in grpc_service.h.
 //
-//   flood port  spate.target.v1.Calls, grpc.health.v1, server reflection
+//   flood port  spate.target.v1.Calls, grpc.health.v1, server reflection; perhaps two of them, one
+//               with TLS and one without, that lead to the same service and counters
 //   stats port  spate.target.v1.Stats, with threads of its own
 //
 // The owner calls start() and stop() from one thread. Listening follows rpc/grpc_settings.h:
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/endpoint.h"
@@ -33,6 +35,7 @@ class Target {
   struct Options {
     Endpoint listen{"127.0.0.1", 7000};
     Endpoint stats{"127.0.0.1", 7001};
+    std::optional<Endpoint> listen_plain;  // a second flood port, never with TLS: loopback only
     rpc::TlsFiles tls;
     Pool::Options pool;
     bool compress = false;  // answers, where the client accepts gzip and it makes them smaller
@@ -50,6 +53,7 @@ class Target {
 
   // Where it really listens.
   Endpoint flood_endpoint() const;
+  std::optional<Endpoint> plain_endpoint() const;
   Endpoint stats_endpoint() const;
   Counts::Values counts() const;
 

@@ -256,6 +256,48 @@ class Log(TargetTest):
         self.assertEqual(rows[0].split("; ")[3], "1")
 
 
+class TwoPorts(TargetTest):
+    """One with TLS, one without, one service."""
+
+    def pki(self, *arguments):
+        subprocess.run([support.program("spate"), "pki", *arguments, "--dir", self.path("pki")], check=True,
+                       capture_output=True, timeout=support.TIMEOUT)
+
+    def credentials(self, name):
+        parts = []
+        for file in ("ca.crt", f"{name}.key", f"{name}.crt"):
+            with open(self.path("pki", file), "rb") as pem:
+                parts.append(pem.read())
+        return grpc.ssl_channel_credentials(*parts)
+
+    def test_counts_both_together(self):
+        self.pki("init")
+        self.pki("issue", "--role", "target", "--name", "server", "--host", "127.0.0.1")
+        self.pki("issue", "--role", "agent", "--name", "pc")
+        self.pki("issue", "--role", "controller", "--name", "control")
+        target = self.start("spate-target", "--listen", "127.0.0.1:0", "--listen-plain", "127.0.0.1:0",
+                            "--ca", self.path("pki", "ca.crt"), "--cert", self.path("pki", "target-server.crt"),
+                            "--key", self.path("pki", "target-server.key"),
+                            ready=r"^spate-target listening on (\S+) stats on (\S+) plain on (\S+)$")
+        encrypted, stats, plain = target.ready.groups()
+        channels = [self.connect(plain)]
+        for name, address in (("agent-pc", encrypted), ("controller-control", stats)):
+            channels.append(grpc.secure_channel(address, self.credentials(name),
+                                                options=[("grpc.enable_http_proxy", 0)]))
+            self.addCleanup(channels[-1].close)
+        metadata = (("spate-run", "r"), ("spate-agent", "pc"), ("spate-incarnation", "1"))
+        for channel, calls in ((channels[0], 3), (channels[1], 4)):
+            call = support.unary(channel, "spate.target.v1.Calls/Call", target_pb2.CallResponse)
+            for _ in range(calls):
+                self.assertEqual(call(r1_request(), timeout=support.TIMEOUT, metadata=metadata).result[0].number,
+                                 15.0)
+        get = support.unary(channels[2], "spate.target.v1.Stats/Get", target_pb2.StatsReply)
+        reply = get(target_pb2.StatsRequest(run="r"), timeout=support.TIMEOUT)
+        self.assertEqual((reply.received, reply.completed), (7, 7))
+        self.assertEqual([(a.agent, a.received) for a in reply.agents], [("pc", 7)])
+        self.assertEqual(reply.open_connections, 2)
+
+
 class Refusals(TargetTest):
     def refused(self, *arguments, code=2):
         target = self.start("spate-target", *arguments)
@@ -267,6 +309,10 @@ class Refusals(TargetTest):
         for flag in ("--listen", "--stats"):
             other = "--stats" if flag == "--listen" else "--listen"
             self.assertIn("spate pki", self.refused(flag, "0.0.0.0:0", other, "127.0.0.1:0"))
+
+    def test_the_plain_port_is_loopback_only(self):
+        self.assertIn("0.0.0.0:0 without TLS", self.refused("--listen", "127.0.0.1:0", "--listen-plain", "0.0.0.0:0"))
+        self.assertIn("--listen-plain", self.refused("--listen-plain", "nonsense"))
 
     def test_a_log_that_cannot_be_written(self):
         error = self.refused("--listen", "127.0.0.1:0", "--log", self.path("missing", "log.csv"), code=1)

@@ -220,5 +220,30 @@ TEST(BundledTarget, IsKnownWithoutDescriptors) {
   EXPECT_EQ(request.SerializeAsString(), bytes);
 }
 
+TEST_F(Templates, WriteTextOfExactlyTheLengthAskedFor) {
+  for (const int size : {1, 5, 127, 128, 14'000, 1'000'000}) {
+    const std::unique_ptr<pb::Message> message(factory.GetPrototype(type)->New());
+    ASSERT_TRUE(message->ParseFromString(
+        rendered(R"({"s": "<{{text )" + std::to_string(size) + R"(}}>", "i32": 5})")));
+    const std::string text =
+        message->GetReflection()->GetString(*message, type->FindFieldByName("s"));
+    ASSERT_EQ(text.size(), static_cast<std::size_t>(size) + 2);
+    EXPECT_EQ(text.front(), '<');
+    EXPECT_EQ(text.back(), '>');
+    EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c < 127; }));
+  }
+  EXPECT_NE(rendered(R"({"s": "{{text 100}}"})"), rendered(R"({"s": "{{text 100}}"})"));
+  EXPECT_FALSE((*compile(R"({"s": "{{text 100}}"})"))->is_constant());
+}
+
+TEST_F(Templates, RefuseTextWhereItHasNoPlace) {
+  for (const char* message :
+       {R"({"s": "{{text}}"})", R"({"s": "{{text 0}}"})", R"({"s": "{{text 1000001}}"})",
+        R"({"s": "{{text -5}}"})", R"({"s": "{{text 5 6}}"})", R"({"i32": "{{text 5}}"})"})
+    EXPECT_FALSE(compile(message)) << message;
+  EXPECT_THAT(compile(R"({"s": "{{text x}}"})").error().message,
+              HasSubstr("1 to 1000000, as in {{text 14000}}"));
+}
+
 }  // namespace
 }  // namespace spate::agent

@@ -145,6 +145,19 @@ TEST(Plan, ShippedPlansAreTheReferenceTests) {
   EXPECT_EQ(demo.max_connections(), 1200u);
   EXPECT_EQ(demo.agents, 4u);
   EXPECT_EQ(demo.length(), 30s);
+  const Plan r6 = good_plan(read_file(kPlans / "r6-soak.jsonc"));
+  EXPECT_EQ(r6.agents, 10u);
+  EXPECT_EQ(r6.length(), 1'261'336s);
+  const Timeline soak = planned_timeline(r6, 0).value();
+  EXPECT_EQ(soak.epochs.size(), 15u) << "one for each day begun";
+  for (const Epoch& epoch : soak.epochs) {
+    std::set<std::uint32_t> sets;
+    for (const AgentShare& share : epoch.shares) {
+      EXPECT_EQ(share.parameters.load.connections, 200u);
+      sets.insert(share.set);
+    }
+    EXPECT_EQ(sets.size(), 10u) << "all in use at once";
+  }
 }
 
 TEST(Plan, TellsAllMistakesAtOnceWithPathAndLine) {

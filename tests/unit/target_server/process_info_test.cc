@@ -48,7 +48,7 @@ TEST(ProcessInfo, CountsTheConnectionsOfOnePort) {
   socklen_t size = sizeof(address);
   getsockname(listener, raw, &size);
   const std::uint16_t port = ntohs(address.sin_port);
-  EXPECT_EQ(open_connections(port), 0u);
+  EXPECT_EQ(open_connections({port}), 0u);
   std::vector<int> ends;
   for (int i = 0; i < 3; ++i) {
     ends.push_back(socket(AF_INET, SOCK_STREAM, 0));
@@ -56,9 +56,9 @@ TEST(ProcessInfo, CountsTheConnectionsOfOnePort) {
     ends.push_back(accept(listener, nullptr, nullptr));
   }
   // Only the accepted ends have this port as their own.
-  EXPECT_EQ(open_connections(port), 3u);
+  EXPECT_EQ(open_connections({port}), 3u);
   for (const int fd : ends) close(fd);
-  EXPECT_EQ(open_connections(port), 0u);
+  EXPECT_EQ(open_connections({port}), 0u);
   close(listener);
 }
 
