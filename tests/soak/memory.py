@@ -1,0 +1,123 @@
+#!/usr/bin/python3
+"""Does the memory of a controller and its agents grow with time? A real soak on loopback, and its slope.
+
+    tests/soak/memory.py --for 60m --agents 4 --connections 400 --change-every 60 > soak.md
+
+Starts a controller, agents and the bundled target, floods for the time given, changes the parameters all the
+while, reads every process's resident memory every 10 s, and prints a table: the slope is the least-squares line
+through all samples after the warm-up (the first sixth), with its 95 % interval. Exit status 1 if the slope of the
+controller or of an agent is over the limit, or if the run's own verdict is not VALID and BALANCED.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+
+import cluster  # noqa: E402
+
+LIMIT_MB_PER_HOUR = 0.5
+SAMPLE_EVERY = 10.0
+UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def seconds(text):
+    return float(text[:-1]) * UNITS[text[-1]]
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def slope(points):
+    """Of a least-squares line, and half of its 95 % interval, per second."""
+    n = len(points)
+    mean_t = sum(t for t, _ in points) / n
+    mean_v = sum(v for _, v in points) / n
+    spread = sum((t - mean_t) ** 2 for t, _ in points)
+    b = sum((t - mean_t) * (v - mean_v) for t, v in points) / spread
+    rest = sum((v - mean_v - b * (t - mean_t)) ** 2 for t, v in points)
+    return b, 1.96 * math.sqrt(rest / (n - 2) / spread)
+
+
+class Soak(cluster.ClusterTest):
+    options = None
+
+    def test_memory(self):
+        o = self.options
+        controller = self.start_controller()
+        target = self.start_target("--threads", "2")
+        agents = [self.start_agent(controller, f"pc-{i + 1:02d}", "--state", self.path(f"state-{i + 1}"))
+                  for i in range(o.agents)]
+        content = cluster.plan(target.url, probe=target.stats_address, name="memory-soak", agents=o.agents,
+                               connections=o.connections,
+                               phases=[{"name": "soak", "for": o.length}], interval="1s")
+        content["load"] = {"model": "closed", "connections": o.connections, "calls_per_loop": 5, "pause": "1s"}
+        run = self.start_run(controller, self.write_plan(content))
+        processes = {"controller": controller, "target": target, **{a.name: a for a in agents}}
+        samples = {name: [] for name in processes}
+        begin = time.monotonic()
+        end = begin + seconds(o.length)
+        next_change, changes = begin + o.change_every, 0
+        run_id = None
+        while (now := time.monotonic()) < end and run.is_running():
+            for name, process in processes.items():
+                samples[name].append((now - begin, resident_bytes(process.pid)))
+            if o.change_every and now >= next_change:
+                next_change += o.change_every
+                run_id = run_id or self.live_run(controller)
+                changes += 1
+                values = ["load.connections=%d" % (o.connections // (1 + changes % 2)),
+                          "call.compress=%s" % ("true" if changes % 2 else "false")]
+                self.client("set", run_id, *values, "--controller", controller.address, "--reason", f"change {changes}",
+                            label="set")
+            time.sleep(max(0.0, begin + len(samples["controller"]) * SAMPLE_EVERY - time.monotonic()))
+        summary = self.finish(run, timeout=300)
+        self.report(samples, summary, changes)
+
+    def live_run(self, controller):
+        rows = json.loads(self.client("status", "--controller", controller.address, "-o", "json",
+                                      label="status").stdout)
+        return next(row["run"] for row in rows["runs"] if row["state"] != "finished")
+
+    def report(self, samples, summary, changes):
+        warm_up = seconds(self.options.length) / 6
+        lines = ["| process | first MB | last MB | largest MB | slope MB/h | 95 % |", "|---|---|---|---|---|---|"]
+        worst = 0.0
+        for name, all_points in samples.items():
+            points = [p for p in all_points if p[0] >= warm_up]
+            b, half = slope(points)
+            per_hour, half_per_hour = b * 3600 / 1e6, half * 3600 / 1e6
+            if name != "target":
+                worst = max(worst, per_hour)
+            lines.append(f"| {name} | {points[0][1] / 1e6:.2f} | {points[-1][1] / 1e6:.2f} "
+                         f"| {max(v for _, v in points) / 1e6:.2f} | {per_hour:+.3f} | ± {half_per_hour:.3f} |")
+        requests = summary["requests"]
+        print(f"{self.options.length}, {self.options.agents} agents, {self.options.connections} connections, "
+              f"{changes} changes, {requests['sent']} requests, target received {summary['target']['received']}, "
+              f"{summary['verdict']}, {summary['balance']}; "
+              f"{summary['records']['stored']} records, {summary['records']['gaps']} gaps\n")
+        print("\n".join(lines), flush=True)
+        self.assertEqual((summary["verdict"], summary["balance"]), ("VALID", "BALANCED"), summary)
+        self.assertLess(worst, LIMIT_MB_PER_HOUR)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--for", dest="length", default="60m", help="30s, 60m, 2h")
+    parser.add_argument("--agents", type=int, default=4)
+    parser.add_argument("--connections", type=int, default=400)
+    parser.add_argument("--change-every", type=float, default=60, help="seconds between changes; 0: none")
+    Soak.options = parser.parse_args()
+    result = unittest.TextTestRunner().run(unittest.defaultTestLoader.loadTestsFromTestCase(Soak))
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
