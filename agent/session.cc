@@ -564,6 +564,8 @@ void Session::tick_run() {
     case State::draining:
       if (run_.first_request && !run_.started_said && now_ - run_.begin >= kStartedAfter)
         say_started();
+      // This comes long after it was due when the process was stopped: so were its workers.
+      if (now_ - run_.overdue_at >= kAsleepAfter) run_.overdue_at = now_ + kOverdueAfter;
       if (now_ >= run_.overdue_at) {
         run_.end_reason =
             "workers did not end within " + format_duration(kOverdueAfter) + " after the drain";

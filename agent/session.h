@@ -125,6 +125,7 @@ class Session {
   static constexpr Duration kResumeHold = std::chrono::seconds(2);
   static constexpr Duration kOverdueAfter =
       std::chrono::seconds(10);  // a drain that does not end is cut
+  static constexpr Duration kAsleepAfter = std::chrono::seconds(1);  // a tick so late was stopped
   // How long a shutdown waits for the controller to acknowledge, and records of runs that have
   // ended stand in the way of others of that kind.
   static constexpr Duration kDeliverFor = std::chrono::seconds(30);

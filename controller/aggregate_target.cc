@@ -145,6 +145,11 @@ Balance Aggregate::balance(std::vector<std::string>& lines) const {
   facts.target = info_.plan.target.url;
   facts.target_restarts = target_restarts();
   for (const auto& [from, to] : blind_) facts.sent_unseen_max += sent_between(from, to);
+  // Nobody saw what it counted before, if that was another boot.
+  if (facts.target_known && Duration(samples_.front().at_ns) > info_.plan.interval) {
+    facts.head_unseen = true;
+    facts.sent_unseen_max += sent_between(Duration::zero(), Duration(samples_.front().at_ns));
+  }
   if (facts.target_known && samples_.back().at_ns < end().count()) {
     facts.tail_unseen = true;
     facts.sent_unseen_max += sent_between(Duration(samples_.back().at_ns), end());

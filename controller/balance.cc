@@ -75,8 +75,10 @@ Line check_own(const BalanceFacts::Agent& a, const BalanceFacts& f) {
   return {Balance::balanced, text};
 }
 
-std::string_view last_seen(const BalanceFacts& f) {
-  return f.target_restarts > 0 ? "its last sample before it restarted" : "its last sample";
+// When the target counted what nobody saw.
+std::string_view unseen_time(const BalanceFacts& f) {
+  if (f.target_restarts > 0) return "after its last sample before it restarted";
+  return f.tail_unseen ? "after its last sample" : "before its first sample";
 }
 
 Line check_against_target(const BalanceFacts::Agent& a, const BalanceFacts& f) {
@@ -108,7 +110,7 @@ Line check_against_target(const BalanceFacts::Agent& a, const BalanceFacts& f) {
     const auto unseen = format_count(answered(a) - a.received);
     if (f.has_blind_spots())
       return {Balance::explained,
-              text + fmt::format("; {} were answered after {}", unseen, last_seen(f))};
+              text + fmt::format("; {} were answered {}", unseen, unseen_time(f))};
     return {Balance::unbalanced,
             text + fmt::format("; {} were answered that the target never counted", unseen)};
   }
@@ -120,8 +122,8 @@ Line check_against_target(const BalanceFacts::Agent& a, const BalanceFacts& f) {
                                format_count(difference), format_count(u.total), u.text)};
   if (f.has_blind_spots())
     return {Balance::explained,
-            text + fmt::format("; {} not received: what the target counted after {} is unknown{}{}",
-                               format_count(difference), last_seen(f),
+            text + fmt::format("; {} not received: what the target counted {} is unknown{}{}",
+                               format_count(difference), unseen_time(f),
                                u.text.empty() ? "" : "; also ", u.text)};
   if (a.lost || a.records_missing)
     return {Balance::explained,
@@ -173,10 +175,14 @@ Line blind_spots_line(const BalanceFacts& f) {
   std::string text = f.target_restarts == 1 ? "the target restarted once"
                      : f.target_restarts > 1
                          ? fmt::format("the target restarted {} times", f.target_restarts)
-                         : "the target's last sample is older than the last records";
+                     : f.tail_unseen ? "the target's last sample is older than the last records"
+                                     : "the target was first seen after the run's start";
   text += fmt::format(
       "; {} requests have no trace in its counters, at most {} were sent while it was not seen",
       format_count(unexplained), format_count(f.sent_unseen_max));
+  // Being seen late hides nothing if it is the boot that counted everything.
+  const bool only_head = f.target_restarts == 0 && !f.tail_unseen;
+  if (only_head && unexplained == 0) return {Balance::balanced, text};
   return {unexplained <= f.sent_unseen_max ? Balance::explained : Balance::unbalanced, text};
 }
 

@@ -46,6 +46,7 @@ struct BalanceFacts {
   bool probe_planned = false;  // the plan names a probe
   std::string target;          // for the text
   std::uint64_t target_restarts = 0;
+  bool head_unseen = false;           // it was first seen after the run's start
   bool tail_unseen = false;           // the target's last sample is older than the last records
   std::uint64_t sent_unseen_max = 0;  // sent while no sample could see it: at most so many
   std::uint64_t records = 0;
@@ -54,7 +55,7 @@ struct BalanceFacts {
   std::uint64_t broken_laws = 0;
   std::vector<std::string> broken_law_texts;
 
-  bool has_blind_spots() const { return target_restarts > 0 || tail_unseen; }
+  bool has_blind_spots() const { return target_restarts > 0 || head_unseen || tail_unseen; }
 };
 
 struct BalanceResult {

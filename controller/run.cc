@@ -287,8 +287,12 @@ void Run::on(const run_input::Lost& input, Instant now) {
 
 void Run::on(const run_input::Back& input, Instant) {
   const auto i = index_of(input.agent);
-  if (!i || stage_ < RunStage::armed) return;
+  if (!i) return;
   Member& member = members_[*i];
+  if (stage_ < RunStage::armed) {
+    member.is_back = member.is_lost;
+    return;
+  }
   if (!input.has_run) {
     // It has ended the run while it was away: asked to stop, it says again how many records there
     // were.
@@ -493,8 +497,10 @@ std::size_t Run::live_agents() const {
 void Run::send_stop_to_unfinished(Duration drain, const std::string& reason) {
   stop_ = SendStop{info_.id, drain, reason};
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    const bool has_refused = members_[i].reply && !members_[i].reply->empty();
-    if (members_[i].is_finished || members_[i].is_lost || has_refused) continue;
+    const Member& member = members_[i];
+    // Lost before the start and there again: it may be armed for a run that is over now.
+    const bool has_refused = !member.is_back && member.reply && !member.reply->empty();
+    if (member.is_finished || (member.is_lost && !member.is_back) || has_refused) continue;
     send(i, *stop_);
   }
 }

@@ -164,6 +164,7 @@ class Run {
     bool is_finished = false;
     bool is_completed = false;  // finished because the plan was over
     bool is_lost = false;
+    bool is_back = false;  // after it was lost before the start
     std::uint64_t last_seq = 0;
     std::uint64_t committed = 0;
   };

@@ -379,6 +379,18 @@ TEST(Session, CutsADrainThatDoesNotEnd) {
   EXPECT_NE(h.sent_of<Finished>().at(0).reason.find("did not end"), std::string::npos);
 }
 
+TEST(Session, GivesWorkersTimeToEndThatWereStoppedWithIt) {
+  SessionHarness h;
+  h.go_to(State::draining);
+  h.now += 60s;  // SIGSTOP, SIGCONT
+  h.feed(Tick{});
+  EXPECT_EQ(h.session.state(), State::draining);
+  h.close_interval();
+  h.feed(WorkersDrained{});
+  EXPECT_EQ(h.session.state(), State::delivering);
+  EXPECT_EQ(h.session.spool().last_seq(), h.intervals);
+}
+
 // --- breaks
 
 TEST(Session, GoesOnWhileTheStreamIsDownAndDeliversLater) {

@@ -147,6 +147,17 @@ TEST(Balance, ExplainsWhatARestartHidIfItFits) {
   EXPECT_EQ(check_balance(f).balance, Balance::unbalanced);
 }
 
+TEST(Balance, ExplainsWhatABootHidThatNobodySaw) {
+  auto f = facts(agent(100, 100, 80));
+  f.head_unseen = true;  // it restarted before its first sample, for all we know
+  f.sent_unseen_max = 20;
+  EXPECT_EQ(check_balance(f).balance, Balance::explained);
+  f.sent_unseen_max = 19;
+  EXPECT_EQ(check_balance(f).balance, Balance::unbalanced);
+  f.agents[0].received = 100;
+  EXPECT_EQ(check_balance(f).balance, Balance::balanced);
+}
+
 TEST(Balance, HasALinePerAgentOnlyWhileTheyAreFew) {
   auto f = facts(agent(100, 100, 100));
   f.agents.assign(kMaxBalancedLines + 1, f.agents[0]);

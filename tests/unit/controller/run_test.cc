@@ -191,6 +191,17 @@ TEST_F(RunTest, RefusesWhenAnAgentIsLostWhilePreparing) {
   EXPECT_THAT(receivers<SendStop>(), ElementsAre("pc-1"));
 }
 
+TEST_F(RunTest, FreesAnAgentThatWasLostWhilePreparingAndCameBack) {
+  make(2);
+  agents_come(2);
+  accept("pc-2");
+  step(run_input::Lost{"pc-2", "no heartbeat for 5s"});
+  step(run_input::Back{"pc-2", true});
+  step(run_input::PrepareReply{"pc-1", {{"target", "does not answer", 0, 0}}});
+  EXPECT_EQ(run_->stage(), RunStage::finished);
+  EXPECT_THAT(receivers<SendStop>(), ElementsAre("pc-2"));
+}
+
 TEST_F(RunTest, FailsWhenConnectionsAreNotOpenInTime) {
   make(2);
   agents_come(2);
