@@ -18,10 +18,9 @@ MAY_INCLUDE = {
     "common": {"common"},
     "proto": {"proto", "common"},
     "rpc": {"rpc", "common"},
-    "service": {"service", "common"},
-    "agent": {"agent", "common", "proto", "rpc", "service"},
-    "controller": {"controller", "common", "proto", "rpc", "service"},
-    "target-server": {"target-server", "common", "proto", "rpc", "service"},
+    "agent": {"agent", "common", "proto", "rpc"},
+    "controller": {"controller", "common", "proto", "rpc"},
+    "target-server": {"target-server", "common", "proto", "rpc"},
     "cli": {"cli", "common", "proto", "rpc"},
 }
 FOLDERS = [*MAY_INCLUDE, "tests", "bench"]

@@ -1,0 +1,307 @@
+#include "tests/sim/agent_host.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/version.h"
+#include "tests/sim/translate.h"
+
+namespace spate::sim {
+
+using namespace std::chrono_literals;
+namespace a = spate::agent;
+
+namespace {
+
+// As agent/control_client.cc has them.
+constexpr Duration kBackoffMin = 250ms;
+constexpr Duration kBackoffMax = 5s;
+
+}  // namespace
+
+AgentHost::AgentHost(Outside outside, std::string name, MachineClock clock)
+    : outside_(std::move(outside)),
+      name_(std::move(name)),
+      clock_(clock),
+      link_(outside_.network.add_link()) {}
+
+AgentHost::~AgentHost() = default;
+
+// --- the machine
+
+void AgentHost::start_process() {
+  if (process_) return;
+  process_ = std::make_unique<Process>();
+  process_->number = ++identity_.incarnation;
+  outside_.world.tell(name_, "process starts incarnation=" + std::to_string(process_->number));
+  if (!open_spool()) {
+    // A process without its spool does not run; whoever started it tries again.
+    process_.reset();
+    outside_.world.after(5s, [this] { start_process(); });
+    return;
+  }
+  a::Hello self;
+  self.protocol = kProtocolVersion;
+  self.version = kVersion;
+  self.name = name_;
+  self.incarnation = process_->number;
+  self.cpus = 2;
+  self.max_descriptors = 1024;
+  self.host = name_;
+  self.agent_id = "id-of-" + name_;
+  self.nonce = outside_.world.random()();
+  process_->session = std::make_unique<a::Session>(self, *process_->spool, identity_);
+  dial(0s);
+}
+
+bool AgentHost::open_spool() {
+  process_->disk = std::make_unique<ModelDisk>(outside_.world, disk_);
+  try {
+    auto spool = a::Spool::open(*process_->disk, {});
+    if (!spool) {
+      outside_.world.tell(name_, "does not start because=" + spool.error().message);
+      return false;
+    }
+    process_->spool = *std::move(spool);
+    const auto begun = process_->spool->begin(process_->number, identity_.cause, {});
+    if (!begun) outside_.world.tell(name_, "does not start because=" + begun.error().message);
+    return begun.has_value();
+  } catch (const ProcessDied&) {
+    outside_.world.tell(name_, "dies while it starts");
+    return false;
+  }
+}
+
+// Before the process is gone: what no record will ever tell of.
+void AgentHost::account_for_loss(bool is_power_cut) {
+  FakeCrew* crew = process_->crew.get();
+  if (crew == nullptr) return;
+  crew->release();
+  Truth& truth = outside_.target.truth(crew->client());
+  truth.may_be_lost += truth.sent - crew->handed_over();
+  if (is_power_cut) truth.may_be_lost += process_->undurable;
+}
+
+void AgentHost::kill(bool is_power_cut) {
+  if (!process_) return;
+  outside_.world.tell(name_, is_power_cut ? "loses power" : "is killed");
+  account_for_loss(is_power_cut);
+  const std::unique_ptr<Process> dead = std::move(process_);
+  if (dead->stream != 0)
+    outside_.network.lose_end(dead->stream, Direction::to_controller, is_power_cut);
+  identity_.cause = is_power_cut ? "power loss or reboot" : "killed";
+  if (!is_power_cut) return;
+  disk_.shelf.clear();
+  clock_.reboot(outside_.world.now());
+}
+
+void AgentHost::freeze() {
+  if (!process_ || process_->is_frozen) return;
+  outside_.world.tell(name_, "is stopped (SIGSTOP)");
+  if (process_->crew) process_->crew->freeze();
+  process_->is_frozen = true;
+}
+
+void AgentHost::thaw() {
+  if (!process_ || !process_->is_frozen) return;
+  outside_.world.tell(name_, "goes on (SIGCONT)");
+  process_->is_frozen = false;
+  const std::uint64_t number = process_->number;
+  if (process_->crew) process_->crew->thaw();
+  for (auto& what : std::exchange(process_->while_frozen, {})) in_process(number, std::move(what));
+}
+
+void AgentHost::shut_down() {
+  if (process_) in_process(process_->number, [this] { on_event(a::ShutdownRequested{}); });
+}
+
+void AgentHost::set_reaches_target(bool reaches) {
+  if (process_ && process_->crew) process_->crew->settle();
+  reaches_target_ = reaches;
+}
+
+void AgentHost::in_process(std::uint64_t number, std::function<void()> what) {
+  if (!process_ || process_->number != number) return;
+  if (process_->is_frozen) {
+    process_->while_frozen.push_back(std::move(what));
+    return;
+  }
+  what();
+}
+
+// --- the control loop
+
+void AgentHost::on_event(a::Event event, std::uint64_t term) {
+  const std::uint64_t number = process_->number;
+  try {
+    carry_out(std::move(event), term);
+  } catch (const ProcessDied&) {
+    kill(false);
+  }
+  if (process_ && process_->number == number) arm_timer();
+}
+
+void AgentHost::carry_out(a::Event event, std::uint64_t term) {
+  const std::uint64_t number = process_->number;
+  const auto* closed = std::get_if<a::IntervalClosed>(&event);
+  const std::uint64_t sent = closed ? closed->record.counters.sent : 0;
+  const a::Actions actions = process_->session->step(std::move(event), now(), term);
+  if (!process_->spool->in_trouble())
+    process_->undurable = 0;
+  else
+    process_->undurable += sent;
+  for (a::Action action : actions) {
+    std::visit([this](auto& one) { act(one); }, action);
+    if (!process_ || process_->number != number) return;
+  }
+}
+
+void AgentHost::arm_timer() {
+  const auto at = process_->session->wake_at();
+  // An earlier timer that is due at the same instant does as well.
+  if (at && *at == process_->timer_at) return;
+  const std::uint64_t timer = ++process_->timer;
+  process_->timer_at = at ? *at : Instant::max();
+  if (!at) return;
+  const Moment moment = clock_.when(*at, outside_.world.now());
+  outside_.world.at(moment, [this, number = process_->number, timer] {
+    in_process(number, [this, timer] {
+      if (process_->timer != timer) return;
+      process_->timer_at = Instant::max();
+      on_event(a::Tick{});
+    });
+  });
+}
+
+// --- the control stream
+
+void AgentHost::dial(Duration after) {
+  const std::uint64_t number = process_->number;
+  outside_.world.after(after,
+                       [this, number] { in_process(number, [this, number] { dialled(number); }); });
+}
+
+void AgentHost::dialled(std::uint64_t number) {
+  if (process_->stream != 0) return;
+  Network& network = outside_.network;
+  ControllerHost* controller = outside_.controller();
+  const Network::StreamId stream = network.open(
+      link_, {[this, number](Network::StreamId s, const std::string& why) {
+        in_process(number, [this, s, why] { stream_down(s, why); });
+      }},
+      {[controller](Network::StreamId s, const std::string&) { controller->stream_closed(s); }});
+  process_->stream = stream;
+  process_->controller = controller;
+  if (!network.is_open(link_)) {
+    network.fail_dial(stream, Network::kDialTimeout, "connect timed out");
+  } else if (!controller->is_running()) {
+    network.fail_dial(stream, network.round_trip(link_), "connection refused");
+  } else {
+    const auto hear = [this, number, stream](const controller::ControllerMessage& m,
+                                             Instant replied) {
+      heard(number, stream, m, replied);
+    };
+    network.send(stream, Direction::to_controller, [&network, controller, stream, hear] {
+      if (controller->is_running())
+        controller->stream_opened(stream, {hear});
+      else
+        network.lose_end(stream, Direction::to_agent, false);
+    });
+  }
+  on_event(a::StreamUp{});
+}
+
+void AgentHost::stream_down(Network::StreamId stream, const std::string& why) {
+  if (process_->stream != stream) return;
+  process_->stream = 0;
+  outside_.world.tell(name_, "stream down because=" + why);
+  dial_later();
+  on_event(a::StreamDown{});
+}
+
+void AgentHost::dial_later() {
+  const Duration ceiling =
+      std::min(kBackoffMax, kBackoffMin * (1 << std::min(process_->attempts, 6)));
+  ++process_->attempts;
+  dial(outside_.world.between(kBackoffMin / 2, ceiling));
+}
+
+void AgentHost::heard(std::uint64_t number, Network::StreamId stream,
+                      const controller::ControllerMessage& message, Instant replied) {
+  in_process(number, [this, stream, message, replied] {
+    if (process_->stream != stream) return;
+    process_->attempts = 0;
+    if (outside_.world.is_traced()) {
+      const std::string text = describe(message);
+      if (!text.empty()) outside_.world.tell(name_, "hears " + text);
+    }
+    std::visit([this](auto& m) { on_event(a::Event(std::move(m))); },
+               *std::make_unique<a::ControllerMessage>(to_agent(message, replied, now())));
+  });
+}
+
+void AgentHost::act(a::Send& m) {
+  if (process_->stream == 0) return;
+  if (outside_.world.is_traced()) {
+    const std::string text = describe(m.message);
+    if (!text.empty()) outside_.world.tell(name_, "says " + text);
+  }
+  outside_.network.send(
+      process_->stream, Direction::to_controller,
+      [controller = process_->controller, stream = process_->stream, message = std::move(m.message),
+       peer = name_]() mutable { controller->received(stream, std::move(message), peer); });
+}
+
+void AgentHost::act(a::Disconnect& m) {
+  if (process_->stream == 0) return;
+  outside_.world.tell(name_, "disconnects because=" + m.reason);
+  outside_.network.close(process_->stream, Direction::to_controller);
+  process_->stream = 0;
+  dial_later();
+}
+
+// --- the workers
+
+void AgentHost::act(a::RunPreflight& m) {
+  process_->checked = std::move(m.prepare);
+  process_->agent_name = m.agent;
+  const std::uint64_t number = process_->number;
+  outside_.world.after(outside_.world.between(1ms, 200ms),
+                       [this, number, run = process_->checked->run] {
+                         in_process(number, [this, run] { on_event(a::PreflightDone{run, {}}); });
+                       });
+}
+
+void AgentHost::act(a::OpenWorkers&) {
+  const Client client{process_->checked->run, process_->agent_name, process_->number};
+  const std::uint64_t number = process_->number;
+  FakeCrew::Setting setting{
+      outside_.world,
+      clock_,
+      outside_.target,
+      [this] { return reaches_target_; },
+      [this, number](std::function<void()> what) { in_process(number, std::move(what)); },
+      [this](a::Event e) { on_event(std::move(e)); },
+      [this, run = client.run](std::uint64_t n) { outside_.calling(run, n); }};
+  process_->crew =
+      std::make_shared<FakeCrew>(std::move(setting), *std::move(process_->checked), client);
+  process_->checked.reset();
+  process_->crew->open();
+}
+
+void AgentHost::act(a::StartWorkersAt& m) { process_->crew->start_at(m.at, m.begin, m.drain); }
+void AgentHost::act(a::StopWorkers& m) { process_->crew->stop(m.at, m.drain); }
+
+void AgentHost::act(a::ReleaseWorkers&) {
+  if (process_->crew) process_->crew->release();
+  process_->crew.reset();
+}
+
+void AgentHost::act(a::Say& m) { outside_.world.tell(name_, m.text); }
+
+void AgentHost::act(a::Leave&) {
+  outside_.world.tell(name_, "leaves");
+  kill(false);
+}
+
+}  // namespace spate::sim

@@ -1,0 +1,130 @@
+#pragma once
+
+// A machine that runs an agent: clock, link to the controllers, disk, and the process with the real
+// Session. What agent.cc and control_client.cc do in a process (dialling, timers, workers) is done
+// here under the simulated world. It can be killed, lose power, be stopped for a while, and start
+// again.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "agent/session.h"
+#include "agent/spool.h"
+#include "agent/term_book.h"
+#include "tests/sim/controller_host.h"
+#include "tests/sim/fake_crew.h"
+#include "tests/sim/fake_target.h"
+#include "tests/sim/model_disk.h"
+#include "tests/sim/network.h"
+#include "tests/sim/world.h"
+
+namespace spate::sim {
+
+class AgentHost {
+ public:
+  struct Outside {
+    World& world;
+    Network& network;
+    FakeTarget& target;
+    // Which controller answers at the address that the agent dials, at this moment.
+    std::function<ControllerHost*()> controller;
+    // How many connections of this host may make calls from now on in `run`.
+    std::function<void(const std::string& run, std::uint64_t)> calling;
+  };
+  AgentHost(Outside outside, std::string name, MachineClock clock);
+  ~AgentHost();
+
+  void start_process();
+  void kill(bool is_power_cut);
+  void freeze();
+  void thaw();
+  void shut_down();  // SIGTERM
+  bool is_running() const { return process_ != nullptr; }
+  bool is_frozen() const { return process_ && process_->is_frozen; }
+
+  void set_reaches_target(bool reaches);
+  MachineClock& clock() { return clock_; }
+  Network::LinkId link() const { return link_; }
+  const std::string& name() const { return name_; }
+  const agent::Session* session() const { return process_ ? process_->session.get() : nullptr; }
+  DiskState& disk() { return disk_; }
+
+ private:
+  // What agent/state_folder.h keeps: on the disk, replaced whole.
+  class Identity : public agent::TermBook {
+   public:
+    std::string last_cluster() const override { return last_cluster_; }
+    std::uint64_t highest(const std::string& cluster) const override {
+      const auto it = terms_.find(cluster);
+      return it == terms_.end() ? 0 : it->second;
+    }
+    Result<void> keep(const std::string& cluster, std::uint64_t term) override {
+      last_cluster_ = cluster;
+      terms_[cluster] = term;
+      return {};
+    }
+    std::uint64_t incarnation = 0;
+    std::string cause;  // why the last process ended; empty: there was none, or it ended well
+
+   private:
+    std::string last_cluster_;
+    std::map<std::string, std::uint64_t> terms_;
+  };
+  struct Process {
+    std::uint64_t number = 0;
+    std::unique_ptr<ModelDisk> disk;
+    std::unique_ptr<agent::Spool> spool;
+    std::unique_ptr<agent::Session> session;
+    std::shared_ptr<FakeCrew> crew;
+    std::uint64_t undurable = 0;            // sent requests in records that the disk has not taken
+    std::optional<agent::Prepare> checked;  // between a pre-flight and OpenWorkers
+    std::string agent_name;                 // that `checked` knows the agent by
+    Network::StreamId stream = 0;
+    ControllerHost* controller = nullptr;  // at the other end of `stream`
+    std::uint64_t timer = 0;
+    Instant timer_at = Instant::max();
+    int attempts = 0;
+    bool is_frozen = false;
+    std::deque<std::function<void()>> while_frozen;
+  };
+
+  bool open_spool();
+  void account_for_loss(bool is_power_cut);
+  void in_process(std::uint64_t number, std::function<void()> what);
+  void on_event(agent::Event event, std::uint64_t term = 0);
+  void carry_out(agent::Event event, std::uint64_t term);
+  void arm_timer();
+  void dial(Duration after);
+  void dialled(std::uint64_t number);
+  void dial_later();
+  void stream_down(Network::StreamId stream, const std::string& why);
+  void heard(std::uint64_t number, Network::StreamId stream,
+             const controller::ControllerMessage& message, Instant replied);
+  Instant now() const { return clock_.boottime(outside_.world.now()); }
+
+  void act(agent::Send& a);
+  void act(agent::Disconnect& a);
+  void act(agent::RunPreflight& a);
+  void act(agent::OpenWorkers& a);
+  void act(agent::StartWorkersAt& a);
+  void act(agent::StopWorkers& a);
+  void act(agent::ReleaseWorkers& a);
+  void act(agent::Say& a);
+  void act(agent::Leave& a);
+
+  const Outside outside_;
+  const std::string name_;
+  MachineClock clock_;
+  const Network::LinkId link_;
+  DiskState disk_;
+  Identity identity_;
+  bool reaches_target_ = true;
+  std::uint64_t processes_ = 0;
+  std::unique_ptr<Process> process_;
+};
+
+}  // namespace spate::sim

@@ -1,0 +1,65 @@
+#pragma once
+
+// One whole cluster in one world: controllers, agents, the target, the network between them. And an
+// operator, who submits runs, changes them and stops them, and asks again when nobody answers.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/agent_host.h"
+#include "tests/sim/controller_host.h"
+#include "tests/sim/fake_target.h"
+#include "tests/sim/network.h"
+#include "tests/sim/world.h"
+
+namespace spate::sim {
+
+class Cluster {
+ public:
+  explicit Cluster(World& world);
+
+  World& world() { return world_; }
+  Network& network() { return network_; }
+  FakeTarget& target() { return target_; }
+  ControllerHost& controller() { return *controllers_.front(); }
+  const std::vector<std::unique_ptr<ControllerHost>>& controllers() const { return controllers_; }
+  std::vector<std::unique_ptr<AgentHost>>& agents() { return agents_; }
+
+  void add_agents(std::size_t count);
+  // Another machine with a copy of the first one's store as it is now.
+  ControllerHost& clone_controller();
+  // Who answers at the controller's address from now on, for those who dial.
+  void route_to(ControllerHost& controller) { answering_ = &controller; }
+
+  // --- the operator
+
+  struct Order {
+    std::string plan;
+    std::uint32_t agents = 1;
+    Duration length{};
+  };
+  void submit(const Order& order);
+  const std::vector<std::string>& accepted_runs() const { return accepted_; }
+  bool is_waiting_for_answer() const { return is_waiting_; }
+
+ private:
+  void set_calling(const std::string& run, const std::string& agent, std::uint64_t connections);
+  void ask(const Order& order, int attempt);
+  MachineClock draw_clock();
+
+  World& world_;
+  Network network_;
+  FakeTarget target_;
+  std::vector<std::unique_ptr<ControllerHost>> controllers_;
+  ControllerHost* answering_ = nullptr;
+  std::map<std::string, std::map<std::string, std::uint64_t>> calling_;  // run, agent
+  std::vector<std::string> accepted_;
+  bool is_waiting_ = false;
+  int asked_ = 0;
+  std::vector<std::unique_ptr<AgentHost>> agents_;  // last: they tell us of their end
+};
+
+}  // namespace spate::sim

@@ -1,0 +1,260 @@
+#include "tests/sim/controller_host.h"
+
+#include <utility>
+
+#include "tests/sim/translate.h"
+
+namespace spate::sim {
+
+using namespace std::chrono_literals;
+namespace c = spate::controller;
+
+namespace {
+
+constexpr Duration kTick = 100ms;
+
+c::Restored restored_from(const StoreFile& file) {
+  c::Restored restored;
+  for (const std::string& id : file.order) {
+    const StoreFile::Run& run = file.runs.at(id);
+    c::Restored::Closed closed;
+    closed.run = id;
+    closed.is_news = run.info.state != c::RunState::finished;
+    for (const auto& [key, seq] : run.marks)
+      closed.marks.push_back({id, key.first, key.second, seq});
+    restored.closed.push_back(std::move(closed));
+  }
+  return restored;
+}
+
+}  // namespace
+
+ControllerHost::ControllerHost(World& world, Network& network, FakeTarget& target, std::string name,
+                               MachineClock clock)
+    : world_(world), network_(network), target_(target), name_(std::move(name)), clock_(clock) {}
+
+ControllerHost::~ControllerHost() {
+  if (process_) process_->store->die();
+}
+
+// --- the machine
+
+void ControllerHost::start_process() {
+  if (process_) return;
+  world_.tell(name_, "process starts");
+  process_ = std::make_unique<Process>();
+  const std::uint64_t number = process_->number = ++processes_;
+  const auto post = [this, number](auto make_event) {
+    return [this, number, make_event](auto... arguments) {
+      in_process(number, [this, event = make_event(std::move(arguments)...)] { step(event); });
+    };
+  };
+  process_->store = std::make_shared<ModelStore>(
+      world_, file_, faults_,
+      ModelStore::Callbacks{
+          post([](std::vector<c::Mark> marks) -> c::Event { return c::event::Committed{marks}; }),
+          post([](std::string why) -> c::Event { return c::event::StoreInTrouble{why}; }),
+          post([]() -> c::Event { return c::event::StoreRecovered{}; })});
+  process_->coordinator =
+      std::make_unique<c::Coordinator>(c::Coordinator::Config{}, restored_from(file_));
+  tick(number);
+}
+
+void ControllerHost::kill(bool is_power_cut) {
+  if (!process_) return;
+  world_.tell(name_, is_power_cut ? "loses power" : "is killed");
+  process_->store->die();
+  for (const auto& [stream, end] : process_->streams)
+    network_.lose_end(stream, Direction::to_agent, is_power_cut);
+  process_.reset();
+  if (is_power_cut) clock_.reboot(world_.now());
+}
+
+void ControllerHost::freeze() {
+  if (!process_ || process_->is_frozen) return;
+  world_.tell(name_, "is stopped (SIGSTOP)");
+  process_->is_frozen = true;
+}
+
+void ControllerHost::thaw() {
+  if (!process_ || !process_->is_frozen) return;
+  world_.tell(name_, "goes on (SIGCONT)");
+  process_->is_frozen = false;
+  const std::uint64_t number = process_->number;
+  for (auto& what : std::exchange(process_->while_frozen, {})) in_process(number, std::move(what));
+}
+
+void ControllerHost::in_process(std::uint64_t number, std::function<void()> what) {
+  if (!process_ || process_->number != number) return;
+  if (process_->is_frozen) {
+    process_->while_frozen.push_back(std::move(what));
+    return;
+  }
+  what();
+}
+
+// --- the control loop
+
+void ControllerHost::step(c::Event event) {
+  Process& process = *process_;
+  process.events.push_back(std::move(event));
+  if (process.is_handling) return;
+  process.is_handling = true;
+  const std::uint64_t number = process.number;
+  while (!process.events.empty()) {
+    c::Event next = std::move(process.events.front());
+    process.events.pop_front();
+    for (c::Action& action : process.coordinator->step(std::move(next), now())) {
+      std::visit([this](auto& a) { act(a); }, action);
+      if (!process_ || process_->number != number) return;  // it has ended
+    }
+  }
+  process.is_handling = false;
+}
+
+void ControllerHost::tick(std::uint64_t number) {
+  step(c::event::Tick{});
+  world_.after(kTick, [this, number] { in_process(number, [this, number] { tick(number); }); });
+}
+
+// --- agents
+
+void ControllerHost::stream_opened(Network::StreamId stream, AgentEnd end) {
+  in_process(process_->number, [this, stream, end = std::move(end)] {
+    process_->streams[stream] = end;
+    step(c::event::StreamOpened{stream});
+  });
+}
+
+void ControllerHost::stream_closed(Network::StreamId stream) {
+  if (!process_) return;
+  in_process(process_->number, [this, stream] {
+    if (process_->streams.erase(stream) > 0) step(c::event::StreamClosed{stream});
+  });
+}
+
+void ControllerHost::received(Network::StreamId stream, agent::AgentMessage message,
+                              const std::string& peer) {
+  if (!process_) return;
+  in_process(process_->number, [this, stream, message = std::move(message), peer] {
+    if (process_->streams.contains(stream))
+      step(c::event::FromAgent{stream, to_controller(message, now(), peer)});
+  });
+}
+
+// I1: what is acknowledged is stored, before the word leaves.
+void ControllerHost::check_acknowledgement(Network::StreamId stream, const c::SendRecordAck& ack) {
+  const c::AgentEntry* agent = process_->coordinator->registry().find(stream);
+  const auto run = file_.runs.find(ack.run);
+  if (agent == nullptr || run == file_.runs.end()) return;  // a run of another store
+  const auto mark = run->second.marks.find({agent->name, ack.incarnation});
+  const std::uint64_t stored = mark == run->second.marks.end() ? 0 : mark->second;
+  if (ack.seq > stored)
+    world_.violated("I1 acknowledged is stored",
+                    agent->name + "/" + std::to_string(ack.incarnation) + " acknowledged " +
+                        std::to_string(ack.seq) + ", stored " + std::to_string(stored));
+}
+
+void ControllerHost::act(c::action::Send& a) {
+  const auto it = process_->streams.find(a.stream);
+  if (it == process_->streams.end()) return;
+  if (const auto* ack = std::get_if<c::SendRecordAck>(&a.message))
+    check_acknowledgement(a.stream, *ack);
+  network_.send(a.stream, Direction::to_agent,
+                [end = it->second, message = std::move(a.message), replied = now()] {
+                  end.hear(message, replied);
+                });
+}
+
+void ControllerHost::act(c::action::CloseStream& a) {
+  if (process_->streams.erase(a.stream) == 0) return;
+  world_.tell(name_, "closes stream reason=" + a.reason);
+  network_.close(a.stream, Direction::to_agent);
+  step(c::event::StreamClosed{a.stream});
+}
+
+// --- store and target
+
+void ControllerHost::act(c::action::Write& a) { process_->store->put(std::move(a.op)); }
+
+void ControllerHost::act(c::action::Barrier& a) {
+  const std::uint64_t number = process_->number;
+  process_->store->when_committed([this, number, barrier = a.barrier] {
+    in_process(number, [this, barrier] { step(c::event::BarrierPassed{barrier}); });
+  });
+}
+
+void ControllerHost::act(c::action::StartSampling& a) {
+  Sampler& s = process_->samplers[a.run];
+  s = {a.run, a.start, a.interval, ++samplers_};
+  sample(process_->number, a.run, s.number);
+}
+
+void ControllerHost::sample(std::uint64_t number, const std::string& run, std::uint64_t sampler) {
+  in_process(number, [this, number, run, sampler] {
+    const auto it = process_->samplers.find(run);
+    if (it == process_->samplers.end() || it->second.number != sampler) return;
+    const Sampler& s = it->second;
+    const Instant next =
+        now() < s.start ? s.start : s.start + ((now() - s.start) / s.interval + 1) * s.interval;
+    world_.at(clock_.when(next, world_.now()),
+              [this, number, run, sampler] { sample(number, run, sampler); });
+    c::event::Sampled e{run, {}, "", now(), false};
+    if (target_.is_up() && reaches_target)
+      e.sample = target_.sample(run);
+    else
+      e.error = "no answer";
+    step(std::move(e));
+  });
+}
+
+void ControllerHost::act(c::action::TakeFinalSample& a) {
+  process_->samplers.erase(a.run);
+  const std::uint64_t number = process_->number;
+  world_.after(world_.between(1ms, 20ms), [this, number, run = a.run] {
+    in_process(number, [this, run] {
+      c::event::Sampled e{run, {}, "", now(), true};
+      if (target_.is_up() && reaches_target)
+        e.sample = target_.sample(run);
+      else
+        e.error = "no answer";
+      step(std::move(e));
+    });
+  });
+}
+
+void ControllerHost::act(c::action::StopSampling& a) { process_->samplers.erase(a.run); }
+
+void ControllerHost::act(c::action::Log& a) { world_.tell(name_, a.text); }
+
+void ControllerHost::act(c::action::Exit& a) {
+  world_.tell(name_, "exits code=" + std::to_string(a.code) + " reason=" + a.reason);
+  last_exit_ = a.code;
+  const std::uint64_t number = process_->number;
+  process_->store->when_committed([this, number] {
+    if (process_ && process_->number == number) kill(false);
+  });
+}
+
+// --- operators
+
+void ControllerHost::submit(c::SubmitOrder order, Answer answer) {
+  if (!listens()) return;
+  const c::Token token = ++tokens_;
+  process_->answers[token] = std::move(answer);
+  step(c::event::Submit{token, std::move(order), clock_.wall_ms(world_.now()), world_.random()()});
+}
+
+void ControllerHost::act(c::action::AnswerSubmit& a) {
+  const auto it = process_->answers.find(a.token);
+  if (it == process_->answers.end()) return;
+  const Answer answer = std::move(it->second);
+  process_->answers.erase(it);
+  if (answer) answer(a.answer);
+}
+
+void ControllerHost::stop(const std::string& run, bool at_once) {
+  if (listens()) step(c::event::Stop{++tokens_, run, at_once});
+}
+
+}  // namespace spate::sim

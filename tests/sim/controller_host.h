@@ -1,0 +1,122 @@
+#pragma once
+
+// A machine that runs a controller: clock, store file, and the process with the real Coordinator.
+// What controller.cc does in a process (streams, store thread, timers, sampler) is done here under
+// the simulated world. It can be killed, lose power, be stopped for a while, and start again from
+// its store alone.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "agent/messages.h"
+#include "controller/coordinator.h"
+#include "tests/sim/fake_target.h"
+#include "tests/sim/model_store.h"
+#include "tests/sim/network.h"
+#include "tests/sim/world.h"
+
+namespace spate::sim {
+
+class ControllerHost {
+ public:
+  // Where an agent is when it hears something.
+  struct AgentEnd {
+    std::function<void(controller::ControllerMessage, Instant replied)> hear;
+  };
+
+  ControllerHost(World& world, Network& network, FakeTarget& target, std::string name,
+                 MachineClock clock);
+  ~ControllerHost();
+
+  // --- the machine
+
+  void start_process();
+  void kill(bool is_power_cut);
+  void freeze();
+  void thaw();
+  bool is_running() const { return process_ != nullptr; }
+  MachineClock& clock() { return clock_; }
+  StoreFile& file() { return file_; }
+  StoreFaults& faults() { return faults_; }
+  const std::string& name() const { return name_; }
+  int last_exit() const { return last_exit_; }
+  bool reaches_target = true;
+
+  // --- agents
+
+  bool listens() const { return process_ != nullptr && !process_->is_frozen; }
+  void stream_opened(Network::StreamId stream, AgentEnd end);
+  void stream_closed(Network::StreamId stream);
+  void received(Network::StreamId stream, agent::AgentMessage message, const std::string& peer);
+
+  // --- operators
+
+  using Answer = std::function<void(const controller::SubmitAnswer&)>;
+  void submit(controller::SubmitOrder order, Answer answer);
+  void stop(const std::string& run, bool at_once);
+  const controller::Coordinator* coordinator() const {
+    return process_ ? process_->coordinator.get() : nullptr;
+  }
+
+ private:
+  struct Sampler {
+    std::string run;
+    Instant start;
+    Duration interval{};
+    std::uint64_t number = 0;
+  };
+  struct Process {
+    std::uint64_t number = 0;
+    std::unique_ptr<controller::Coordinator> coordinator;
+    std::shared_ptr<ModelStore> store;
+    std::map<Network::StreamId, AgentEnd> streams;
+    std::map<std::string, Sampler> samplers;
+    std::map<controller::Token, Answer> answers;
+    std::deque<controller::Event> events;  // the first one is being handled
+    bool is_handling = false;
+    bool is_frozen = false;
+    std::deque<std::function<void()>> while_frozen;
+  };
+
+  // Runs in the process, if it still lives: at once, or when it is not stopped any more.
+  void in_process(std::uint64_t number, std::function<void()> what);
+  void step(controller::Event event);
+  void tick(std::uint64_t number);
+  void sample(std::uint64_t number, const std::string& run, std::uint64_t sampler);
+  Instant now() const { return clock_.boottime(world_.now()); }
+
+  void check_acknowledgement(Network::StreamId stream, const controller::SendRecordAck& ack);
+
+  void act(controller::action::Send& a);
+  void act(controller::action::CloseStream& a);
+  void act(controller::action::Write& a);
+  void act(controller::action::Barrier& a);
+  void act(controller::action::StartSampling& a);
+  void act(controller::action::TakeFinalSample& a);
+  void act(controller::action::StopSampling& a);
+  void act(controller::action::AnswerSubmit& a);
+  void act(controller::action::Log& a);
+  void act(controller::action::Exit& a);
+  // Answers and shows that nobody in the simulation waits for.
+  template <class Other>
+  void act(Other&) {}
+
+  World& world_;
+  Network& network_;
+  FakeTarget& target_;
+  const std::string name_;
+  MachineClock clock_;
+  StoreFile file_;
+  StoreFaults faults_;
+  std::unique_ptr<Process> process_;
+  std::uint64_t processes_ = 0;
+  std::uint64_t samplers_ = 0;
+  controller::Token tokens_ = 0;
+  int last_exit_ = -1;
+};
+
+}  // namespace spate::sim

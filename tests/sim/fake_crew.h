@@ -1,0 +1,99 @@
+#pragma once
+
+// The workers of one agent's process in one run, without sockets: they keep the contract of
+// agent/worker.h (borders counted from T, epochs by the timeline, the interval cut at a stop, a
+// drain with a deadline) with the real Recorder and IntervalMerger, and generate requests against
+// the FakeTarget as a closed loop would: so many per connection and second, one outcome each.
+//
+// Requests are not events: they are made up when somebody looks (settle), between the last look and
+// now. Whatever could tell the difference looks first: borders, stops, kills, target restarts.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/interval_merger.h"
+#include "agent/recorder.h"
+#include "agent/session.h"
+#include "tests/sim/fake_target.h"
+#include "tests/sim/world.h"
+
+namespace spate::sim {
+
+class FakeWorker;
+
+class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
+ public:
+  struct Setting {
+    World& world;
+    MachineClock& clock;
+    FakeTarget& target;
+    // Of the machine: whether requests reach the target.
+    std::function<bool()> reaches_target;
+    // Runs it on the control thread: later, if the process is stopped now.
+    std::function<void(std::function<void()>)> in_control_thread;
+    // To the session, on the control thread; not called after release().
+    std::function<void(agent::Event)> report;
+    // How many connections may make calls from now on; for the law of leases.
+    std::function<void(std::uint64_t)> calling;
+  };
+
+  FakeCrew(Setting setting, agent::Prepare prepare, Client client);
+  ~FakeCrew();
+
+  void open();
+  void start_at(Instant t0, Instant begin, Duration drain);
+  void change(const ShareTimeline& next, std::uint32_t epoch, Instant at);
+  void lease(Instant end);
+  void stop(Instant at, Duration drain);
+  // Counts everything up to now.
+  void settle();
+  // SIGSTOP and SIGCONT of the process.
+  void freeze();
+  void thaw();
+  void release();
+
+  const Client& client() const { return client_; }
+  // Sent requests in the records that were reported.
+  std::uint64_t handed_over() const { return handed_over_; }
+
+ private:
+  friend class FakeWorker;
+  // A change that not all workers have made yet.
+  struct Changing {
+    std::uint32_t epoch = 0;
+    Instant at;
+    std::set<std::size_t> missing;
+  };
+
+  void add_worker(const ShareTimeline& timeline);
+  void changed_over(std::size_t worker, Instant at);
+  void post(std::function<void()> what);  // from a worker's thread to the control thread
+  void closed(std::size_t worker, Record record);
+  void drained(std::size_t worker);
+  void report_records();
+  void wake_workers();
+  void tell_calling();
+
+  Setting setting_;
+  agent::Prepare prepare_;
+  const Client client_;
+  agent::IntervalMerger merger_;
+  std::vector<std::unique_ptr<FakeWorker>> workers_;
+  std::deque<Changing> changing_;  // ascending
+  Instant t0_;
+  Duration drain_{};
+  Instant lease_end_ = Instant::max();
+  std::uint64_t listener_ = 0;
+  std::uint64_t handed_over_ = 0;
+  Moment posted_until_;
+  Instant wake_at_ = Instant::max();
+  bool is_released_ = false;
+  bool is_frozen_ = false;
+};
+
+}  // namespace spate::sim

@@ -1,0 +1,81 @@
+#pragma once
+
+// The server under flood, as far as counting goes: what it received and completed of each agent's
+// process in each run, exactly, like the bundled target does from request metadata. It may restart
+// (another boot id, its counters lost, connections broken), and an agent may be cut off from it.
+//
+// It also keeps what no restart takes away: the truth that the product's balance is held against.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "common/outcome.h"
+#include "controller/run_info.h"
+#include "tests/sim/world.h"
+
+namespace spate::sim {
+
+// One process of one agent in one run.
+struct Client {
+  std::string run;
+  std::string agent;
+  std::uint64_t incarnation = 0;
+  auto operator<=>(const Client&) const = default;
+};
+
+// What a client really did; written by the fake workers.
+struct Truth {
+  std::uint64_t sent = 0;
+  std::array<std::uint64_t, kOutcomeCount> outcomes{};
+  std::uint64_t received = 0;  // by the target, over all its boots
+  // Sent requests that no record need tell of: an open interval that went with a power cut.
+  std::uint64_t may_be_lost = 0;
+};
+
+class FakeTarget {
+ public:
+  // Workers that have connections. `broke` comes before the counters change.
+  struct Listener {
+    std::function<void()> settle;  // count everything up to now
+    std::function<void()> broke;   // all connections are gone
+    std::function<void()> is_back;
+  };
+
+  explicit FakeTarget(World& world);
+
+  std::uint64_t listen(Listener listener);
+  void forget(std::uint64_t listener) { listeners_.erase(listener); }
+
+  bool is_up() const { return is_up_; }
+  void received(const Client& client, std::uint64_t count);
+  void completed(const Client& client, std::uint64_t count);
+  void restart(Duration down);
+
+  Truth& truth(const Client& client) { return truth_[client]; }
+  const std::map<Client, Truth>& all_truth() const { return truth_; }
+  void settle();
+  // As the statistics service would answer now. Requires is_up().
+  controller::TargetSample sample(const std::string& run);
+  std::uint64_t restarts() const { return boot_ - 1; }
+
+ private:
+  struct Counts {
+    std::uint64_t received = 0;
+    std::uint64_t completed = 0;
+  };
+
+  World& world_;
+  bool is_up_ = true;
+  std::uint64_t boot_ = 1;
+  std::map<Client, Counts> counts_;  // of this boot
+  std::map<Client, Truth> truth_;
+  std::map<std::uint64_t, Listener> listeners_;
+  std::uint64_t last_listener_ = 0;
+};
+
+}  // namespace spate::sim

@@ -1,0 +1,92 @@
+#include "tests/sim/history.h"
+
+#include <algorithm>
+
+#include "tests/sim/cluster.h"
+#include "tests/sim/laws.h"
+#include "tests/sim/nemesis.h"
+
+namespace spate::sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+std::string whole_seconds(Duration d) { return std::to_string(d / 1s) + "s"; }
+
+Cluster::Order draw_order(World& world, std::size_t agents) {
+  Cluster::Order order;
+  order.agents = static_cast<std::uint32_t>(world.chance(0.8) ? agents : 1 + world.pick(agents));
+  const std::uint64_t connections = order.agents * (1 + world.pick(6));
+  const Duration interval = std::vector<Duration>{1s, 2s, 5s, 10s}[world.pick(4)];
+  std::string phases;
+  const std::size_t count = 1 + world.pick(3);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Duration length = std::chrono::seconds(world.random().between(5, i == 0 ? 180 : 60));
+    order.length += length;
+    phases += (i ? ", " : "") + std::string(R"({"name": "p)") + std::to_string(i) +
+              R"(", "for": ")" + whole_seconds(length) + R"(", "load": {"connections": )" +
+              std::to_string(connections + order.agents * world.pick(3)) + "}}";
+  }
+  order.plan =
+      R"({"name": "sim", "target": {"url": "grpc://10.0.0.100:7000", "probe": "10.0.0.100:7001"},
+    "call": {"method": "spate.target.v1.Calls/Call", "message": {}, "timeout": "10s"},
+    "load": {"connections": )" +
+      std::to_string(connections) + R"(}, "agents": {"count": )" + std::to_string(order.agents) +
+      R"(, "threads": )" + std::to_string(1 + world.pick(3)) + R"(}, "interval": ")" +
+      whole_seconds(interval) + R"(", "phases": [)" + phases + "]}";
+  return order;
+}
+
+bool is_quiet(Cluster& cluster) {
+  if (cluster.is_waiting_for_answer()) return false;
+  for (const auto& [id, run] : cluster.controller().file().runs)
+    if (run.info.state != controller::RunState::finished) return false;
+  for (const auto& agent : cluster.agents()) {
+    const agent::Session* s = agent->session();
+    if (s && (s->state() != agent::Session::State::idle || s->spool().size() > 0)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+HistoryResult run_history(const HistoryOptions& options) {
+  World world(options.seed, options.is_traced);
+  Cluster cluster(world);
+  Nemesis nemesis(cluster, options.only);
+  const std::size_t agents = 1 + world.pick(world.chance(0.2) ? 8 : 5);
+  cluster.add_agents(agents);
+  cluster.controller().start_process();
+  for (const auto& agent : cluster.agents())
+    world.after(world.between(0s, 3s), [&a = *agent] { a.start_process(); });
+
+  const Cluster::Order order = draw_order(world, agents);
+  world.after(world.between(0s, 5s), [&] { cluster.submit(order); });
+  const bool is_undisturbed = world.chance(0.1);
+  const Duration trouble = order.length + 30s;
+  if (!is_undisturbed) nemesis.plan(1 + world.pick(12), trouble);
+
+  // Healed; what is left must come to its end by itself.
+  const Moment healed = world.now() + trouble;
+  const Moment latest = healed + order.length + 15min;
+  while (world.step(healed)) {
+  }
+  while (world.now() < latest && !is_quiet(cluster))
+    for (const Moment next = world.now() + 1s; world.step(next);) {
+    }
+  check_laws(cluster, is_undisturbed);
+
+  HistoryResult result;
+  result.violations = world.violations();
+  result.story = world.story();
+  result.faults = nemesis.faults();
+  result.power_cuts = nemesis.power_cuts();
+  result.events = world.events();
+  result.simulated = world.elapsed();
+  for (const auto& [id, run] : cluster.controller().file().runs)
+    result.records += run.records.size();
+  return result;
+}
+
+}  // namespace spate::sim

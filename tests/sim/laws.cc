@@ -1,0 +1,128 @@
+#include "tests/sim/laws.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/record.h"
+#include "controller/aggregate.h"
+
+namespace spate::sim {
+namespace {
+
+namespace c = spate::controller;
+using Account = std::pair<std::string, std::uint64_t>;  // agent, incarnation
+
+std::string text(std::uint64_t n) { return std::to_string(n); }
+std::string text(const Account& a) { return a.first + "/" + text(a.second); }
+
+struct Sums {
+  std::uint64_t sent = 0;
+  std::uint64_t in_flight_end = 0;
+  std::array<std::uint64_t, kOutcomeCount> outcomes{};
+};
+
+// Laws of single records and of their chains; returns what is stored of each account.
+std::map<Account, Sums> check_records(World& world, const StoreFile::Run& run) {
+  std::map<Account, const Record*> last;
+  std::map<Account, Sums> sums;
+  for (const auto& stored : run.records) {
+    const Record& r = stored->record;
+    const Account account{r.key.agent, r.key.incarnation};
+    for (const std::string& law : broken_laws(r))
+      world.violated("record laws", text(account) + " seq " + text(r.key.seq) + ": " + law);
+    const Record*& previous = last[account];
+    if (previous == nullptr) {
+      if (r.first() != 1)
+        world.violated("I3 no gap", text(account) + " begins with seq " + text(r.first()));
+      if (r.counters.in_flight_begin != 0)
+        world.violated("chain", text(account) + " begins with requests in flight");
+    } else {
+      for (const std::string& law : broken_chain(*previous, r))
+        world.violated("chain", text(account) + ": " + law);
+    }
+    if (r.length < Duration::zero() || (r.length == Duration::zero() && r.counters.sent > 0))
+      world.violated("I13 positive length", text(account) + " seq " + text(r.key.seq));
+    previous = &r;
+    Sums& s = sums[account];
+    s.sent += r.counters.sent;
+    s.in_flight_end = r.counters.in_flight_end;
+    for (std::size_t o = 0; o < kOutcomeCount; ++o) s.outcomes[o] += r.series[o].latency.count();
+  }
+  for (const auto& [account, record] : last) {
+    const auto mark = run.marks.find(account);
+    if (mark == run.marks.end() || mark->second != record->key.seq)
+      world.violated("mark", text(account) + " last stored seq " + text(record->key.seq) +
+                                 ", mark " + text(mark == run.marks.end() ? 0 : mark->second));
+  }
+  return sums;
+}
+
+// What is stored against what was really done.
+void check_truth(Cluster& cluster, const std::string& run, const std::map<Account, Sums>& stored) {
+  World& world = cluster.world();
+  for (const auto& [client, truth] : cluster.target().all_truth()) {
+    if (client.run != run) continue;
+    const Account account{client.agent, client.incarnation};
+    const auto it = stored.find(account);
+    const Sums sums = it == stored.end() ? Sums{} : it->second;
+    if (sums.sent > truth.sent)
+      world.violated("counted twice", text(account) + " stored " + text(sums.sent) + " sent, did " +
+                                          text(truth.sent));
+    if (sums.sent + truth.may_be_lost < truth.sent)
+      world.violated("lost", text(account) + " stored " + text(sums.sent) + " sent, did " +
+                                 text(truth.sent) + ", " + text(truth.may_be_lost) +
+                                 " may be missing");
+    if (truth.may_be_lost > 0) continue;
+    for (std::size_t o = 0; o < kOutcomeCount; ++o)
+      if (sums.outcomes[o] != truth.outcomes[o])
+        world.violated("outcomes", text(account) + " stored " + text(sums.outcomes[o]) + " " +
+                                       std::string(name(kOutcomes[o])) + ", did " +
+                                       text(truth.outcomes[o]));
+  }
+}
+
+void check_balance(World& world, const StoreFile::Run& run, bool is_undisturbed) {
+  c::Aggregate aggregate(run.info);
+  for (const auto& stored : run.records) aggregate.add(stored->record);
+  for (const c::TargetSample& sample : run.samples) aggregate.add(sample);
+  for (const c::RunEvent& event : run.events) aggregate.add(event);
+  aggregate.add_duplicates(run.outcome.duplicates);
+  const c::Summary summary = aggregate.summary();
+  if (summary.balance == c::Balance::unbalanced)
+    world.violated("UNBALANCED",
+                   summary.balance_lines.empty() ? "" : summary.balance_lines.front());
+  if (!is_undisturbed) return;
+  if (summary.verdict != c::Verdict::valid)
+    world.violated("verdict", std::string(name(summary.verdict)) + ": " +
+                                  (summary.reasons.empty() ? "" : summary.reasons.front()));
+}
+
+}  // namespace
+
+void check_laws(Cluster& cluster, bool is_undisturbed) {
+  World& world = cluster.world();
+  for (const auto& agent : cluster.agents()) {
+    const agent::Session* session = agent->session();
+    if (session == nullptr) continue;
+    if (session->spool().size() > 0)
+      world.violated("I14 backlog drains",
+                     agent->name() + " still has " + text(session->spool().size()) + " records");
+    if (session->state() != agent::Session::State::idle)
+      world.violated("agents become free",
+                     agent->name() + " is " + std::string(agent::name(session->state())));
+  }
+  for (const auto& [id, run] : cluster.controller().file().runs) {
+    if (run.info.state != c::RunState::finished)
+      world.violated("run closes", id + " is " + std::string(name(run.info.state)));
+    const auto sums = check_records(world, run);
+    if (run.info.agents.empty()) continue;
+    check_truth(cluster, id, sums);
+    check_balance(world, run, is_undisturbed);
+  }
+  for (const std::string& id : cluster.accepted_runs())
+    if (!cluster.controller().file().runs.contains(id))
+      world.violated("acknowledged run is stored", id);
+}
+
+}  // namespace spate::sim

@@ -1,0 +1,252 @@
+#include "tests/sim/nemesis.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace spate::sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// Whether one of the names in `list`, which are separated by commas, is part of `name`.
+bool is_listed(const std::string& name, const std::string& list) {
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin && name.find(list.substr(begin, end - begin)) != std::string::npos) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+const std::vector<Nemesis::Kind>& Nemesis::all_kinds() {
+  static const std::vector<Kind> all = {
+      {"kill controller", 2, &Nemesis::kill_controller},
+      {"power cut of the controller", 1, &Nemesis::power_cut_controller},
+      {"stop controller", 1, &Nemesis::freeze_controller},
+      {"kill agent", 2, &Nemesis::kill_agent},
+      {"power cut of an agent", 2, &Nemesis::power_cut_agent},
+      {"stop agent", 1.5, &Nemesis::freeze_agent},
+      {"partition", 2, &Nemesis::partition},
+      {"one-way partition", 1.5, &Nemesis::one_way},
+      {"clog all links", 1, &Nemesis::clog_all},
+      {"cut stream", 2, &Nemesis::cut_stream},
+      {"agent's disk full", 1, &Nemesis::disk_full},
+      {"agent's disk broken", 1, &Nemesis::disk_broken},
+      {"agent killed in a commit", 1.5, &Nemesis::kill_in_commit},
+      {"slow link", 1, &Nemesis::slow_link},
+      {"store full", 1, &Nemesis::store_full},
+      {"slow store", 1, &Nemesis::store_slow},
+      {"target restart", 1, &Nemesis::target_restart},
+      {"target unreachable", 1, &Nemesis::target_unreachable},
+      {"probe unreachable", 0.5, &Nemesis::probe_unreachable},
+      {"wall clock stepped", 1, &Nemesis::step_wall_clock},
+  };
+  return all;
+}
+
+Nemesis::Nemesis(Cluster& cluster, const std::string& only)
+    : cluster_(cluster), world_(cluster.world()) {
+  for (const Kind& k : all_kinds())
+    if (only.empty() || is_listed(k.name, only)) kinds_.push_back(k);
+}
+
+void Nemesis::plan(std::size_t count, Duration until) {
+  for (std::size_t i = 0; i < count && !kinds_.empty(); ++i) {
+    const Duration at = world_.between(0s, until);
+    world_.after(at, [this, left = until - at] { strike(left); });
+  }
+  world_.after(until, [this] {
+    world_.tell("nemesis", "heals everything");
+    for (Heal& heal : std::exchange(open_, {}))
+      if (heal) heal();
+  });
+}
+
+void Nemesis::strike(Duration left) {
+  double sum = 0;
+  for (const Kind& k : kinds_) sum += k.weight;
+  double draw = world_.random().unit() * sum;
+  const Kind* kind = &kinds_.back();
+  for (const Kind& k : kinds_) {
+    if ((draw -= k.weight) >= 0) continue;
+    kind = &k;
+    break;
+  }
+  // Short ones are common, long ones happen.
+  const Duration longest = world_.chance(0.7) ? 8s : 150s;
+  const Duration duration = std::min(left, world_.between(10ms, longest));
+  world_.tell("nemesis", std::string(kind->name) + " for " + seconds_text(duration));
+  ++faults_;
+  Heal heal = (this->*kind->strike)(duration);
+  if (!heal) return;
+  const std::size_t slot = open_.size();
+  open_.push_back(std::move(heal));
+  world_.after(duration, [this, slot] {
+    if (slot >= open_.size()) return;  // all is healed
+    if (Heal mine = std::exchange(open_[slot], nullptr)) mine();
+  });
+}
+
+// --- processes and machines
+
+Nemesis::Heal Nemesis::kill_controller(Duration) {
+  ControllerHost& c = cluster_.controller();
+  c.kill(false);
+  return [&c] { c.start_process(); };
+}
+
+Nemesis::Heal Nemesis::power_cut_controller(Duration) {
+  ControllerHost& c = cluster_.controller();
+  ++power_cuts_;
+  c.kill(true);
+  return [&c] { c.start_process(); };
+}
+
+Nemesis::Heal Nemesis::freeze_controller(Duration) {
+  ControllerHost& c = cluster_.controller();
+  c.freeze();
+  return [&c] { c.thaw(); };
+}
+
+Nemesis::Heal Nemesis::kill_agent(Duration) {
+  AgentHost& a = any_agent();
+  a.kill(false);
+  return [&a] { a.start_process(); };
+}
+
+Nemesis::Heal Nemesis::power_cut_agent(Duration) {
+  AgentHost& a = any_agent();
+  ++power_cuts_;
+  a.kill(true);
+  return [&a] { a.start_process(); };
+}
+
+Nemesis::Heal Nemesis::freeze_agent(Duration) {
+  AgentHost& a = any_agent();
+  a.freeze();
+  return [&a] { a.thaw(); };
+}
+
+// --- network
+
+Nemesis::Heal Nemesis::partition(Duration) {
+  const auto link = any_agent().link();
+  Network& n = cluster_.network();
+  n.block(link, Direction::to_agent);
+  n.block(link, Direction::to_controller);
+  return [&n, link] {
+    n.unblock(link, Direction::to_agent);
+    n.unblock(link, Direction::to_controller);
+  };
+}
+
+Nemesis::Heal Nemesis::one_way(Duration) {
+  const auto link = any_agent().link();
+  const Direction direction = world_.chance(0.5) ? Direction::to_agent : Direction::to_controller;
+  Network& n = cluster_.network();
+  n.block(link, direction);
+  return [&n, link, direction] { n.unblock(link, direction); };
+}
+
+// Swizzle: links stop one after another, and come back in another order.
+Nemesis::Heal Nemesis::clog_all(Duration duration) {
+  Network& n = cluster_.network();
+  for (const auto& agent : cluster_.agents()) {
+    const auto link = agent->link();
+    const Duration begin = world_.between(0s, duration / 2);
+    const Duration end = world_.between(duration / 2, duration);
+    for (const Direction d : {Direction::to_agent, Direction::to_controller}) {
+      world_.after(begin, [&n, link, d] { n.block(link, d); });
+      world_.after(end, [&n, link, d] { n.unblock(link, d); });
+    }
+  }
+  return nullptr;
+}
+
+Nemesis::Heal Nemesis::cut_stream(Duration) {
+  Network& n = cluster_.network();
+  if (const auto stream = n.any_stream(any_agent().link()))
+    n.cut(stream, world_.between(0s, 20s), world_.between(0s, 20s));
+  return nullptr;
+}
+
+Nemesis::Heal Nemesis::slow_link(Duration) {
+  LinkQuality& q = cluster_.network().quality(any_agent().link());
+  const LinkQuality before = q;
+  q.delay = world_.between(50ms, 1500ms);
+  q.jitter = q.delay;
+  q.per_message = world_.between(0s, 300ms);
+  return [&q, before] { q = before; };
+}
+
+// --- store, target, clocks
+
+Nemesis::Heal Nemesis::store_full(Duration) {
+  StoreFaults& f = cluster_.controller().faults();
+  f.refuses = true;
+  return [&f] { f.refuses = false; };
+}
+
+Nemesis::Heal Nemesis::store_slow(Duration) {
+  StoreFaults& f = cluster_.controller().faults();
+  f.commit_takes = world_.between(100ms, 4s);
+  return [&f] { f.commit_takes = 2ms; };
+}
+
+Nemesis::Heal Nemesis::disk_full(Duration) {
+  DiskState& disk = any_agent().disk();
+  disk.fault = world_.chance(0.5) ? DiskFault::full : DiskFault::read_only;
+  return [&disk] { disk.fault = DiskFault::none; };
+}
+
+Nemesis::Heal Nemesis::disk_broken(Duration) {
+  DiskState& disk = any_agent().disk();
+  disk.fault = DiskFault::io_error;
+  return [&disk] { disk.fault = DiskFault::none; };
+}
+
+// Just before or just after the transaction is on the disk, with nobody to hear of it.
+Nemesis::Heal Nemesis::kill_in_commit(Duration) {
+  AgentHost& a = any_agent();
+  const bool is_after = world_.chance(0.5);
+  a.disk().at_commit = [&a, is_after](std::uint64_t, bool after) {
+    if (after != is_after) return;
+    a.disk().at_commit = nullptr;
+    throw ProcessDied{};
+  };
+  return [&a] {
+    a.disk().at_commit = nullptr;
+    a.start_process();
+  };
+}
+
+Nemesis::Heal Nemesis::target_restart(Duration duration) {
+  cluster_.target().restart(duration);
+  return nullptr;
+}
+
+Nemesis::Heal Nemesis::target_unreachable(Duration) {
+  AgentHost& a = any_agent();
+  a.set_reaches_target(false);
+  return [&a] { a.set_reaches_target(true); };
+}
+
+Nemesis::Heal Nemesis::probe_unreachable(Duration) {
+  ControllerHost& c = cluster_.controller();
+  c.reaches_target = false;
+  return [&c] { c.reaches_target = true; };
+}
+
+Nemesis::Heal Nemesis::step_wall_clock(Duration) {
+  const Duration by = std::chrono::seconds(world_.random().between(-7200, 7200));
+  if (world_.chance(0.4))
+    cluster_.controller().clock().step_wall(by);
+  else
+    any_agent().clock().step_wall(by);
+  return nullptr;
+}
+
+}  // namespace spate::sim
