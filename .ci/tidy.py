@@ -18,9 +18,10 @@ MAY_INCLUDE = {
     "common": {"common"},
     "proto": {"proto", "common"},
     "rpc": {"rpc", "common"},
-    "agent": {"agent", "common", "proto", "rpc"},
-    "controller": {"controller", "common", "proto", "rpc"},
-    "target-server": {"target-server", "common", "proto", "rpc"},
+    "service": {"service", "common"},
+    "agent": {"agent", "common", "proto", "rpc", "service"},
+    "controller": {"controller", "common", "proto", "rpc", "service"},
+    "target-server": {"target-server", "common", "proto", "rpc", "service"},
     "cli": {"cli", "common", "proto", "rpc"},
 }
 FOLDERS = [*MAY_INCLUDE, "tests", "bench"]

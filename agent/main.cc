@@ -1,6 +1,5 @@
 // spate-agent: parses its flags, builds the agent, runs the control loop.
 
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -21,6 +20,9 @@
 #include "common/units.h"
 #include "common/version.h"
 #include "rpc/grpc_settings.h"
+#include "service/log.h"
+#include "service/sd_notify.h"
+#include "service/watchdog.h"
 
 namespace {
 
@@ -39,7 +41,7 @@ struct Flags {
   std::uint64_t max_connections = 0;
   std::string state;
   std::string spool_limit = "256MiB";
-  std::string log_level = "info";
+  service::LogFlags log;
   rpc::TlsFiles tls;
 };
 
@@ -72,10 +74,7 @@ void declare(CLI::App& app, Flags& f) {
   app.add_option("--cert", f.tls.certificate, "This agent's certificate (PEM)")
       ->envname("SPATE_CERT");
   app.add_option("--key", f.tls.key, "Its key (PEM)")->envname("SPATE_KEY");
-  app.add_option("--log-level", f.log_level, "Of the log on stderr")
-      ->envname("SPATE_LOG_LEVEL")
-      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
-      ->capture_default_str();
+  service::declare_log(app, f.log, {"debug", "info", "warn", "error"});
 }
 
 int usage_error(const std::string& message) {
@@ -136,8 +135,10 @@ Result<agent::AgentOptions> options(const Flags& f) {
 }
 
 // The first signal ends the agent well, the second at once.
-void wait_for_signal(asio::signal_set& signals, agent::Agent& a, int received) {
-  signals.async_wait([&signals, &a, received](const boost::system::error_code& error, int) {
+void wait_for_signal(asio::signal_set& signals, agent::Agent& a, service::Notifier& notifier,
+                     int received) {
+  signals.async_wait([&signals, &a, &notifier, received](const boost::system::error_code& error,
+                                                         int) {
     if (error) return;
     if (received > 0) {
       std::fputs("spate-agent: left at once; load was cut off, what was counted is kept\n", stderr);
@@ -145,7 +146,8 @@ void wait_for_signal(asio::signal_set& signals, agent::Agent& a, int received) {
     }
     std::fputs("spate-agent: stopping load, then delivering records; once more to leave at once\n",
                stderr);
-    wait_for_signal(signals, a, received + 1);
+    notifier.stopping("stopping load, then delivering records");
+    wait_for_signal(signals, a, notifier, received + 1);
     a.shut_down();
   });
 }
@@ -196,7 +198,10 @@ int run(const Flags& f) {
 
   // Whoever read our stdout may leave before us.
   std::signal(SIGPIPE, SIG_IGN);
+  auto notifier = service::Notifier::from_environment();
   asio::io_context loop{1};
+  // The spool is written on the control loop: a disk that hangs shows there.
+  service::Watchdog watchdog(loop, notifier, [](std::function<void()> alive) { alive(); });
   agent::Agent a(loop, *std::move(o), [&](std::uint64_t undelivered) {
     say_good_bye(undelivered, *durable);
     if (auto done = durable->state->ends_well(); !done)
@@ -204,8 +209,10 @@ int run(const Flags& f) {
     loop.stop();
   });
   asio::signal_set signals(loop, SIGTERM, SIGINT);
-  wait_for_signal(signals, a, 0);
+  wait_for_signal(signals, a, notifier, 0);
   a.start();
+  notifier.ready("dialling " + f.controller);
+  watchdog.start();
   loop.run();
   return 0;
 }
@@ -221,11 +228,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : kExitUsage;
   }
-  const auto log =
-      std::make_shared<spdlog::logger>("agent", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  log->set_level(spdlog::level::from_str(flags.log_level));
-  log->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %n %v");
-  spdlog::register_logger(log);
+  if (auto started = service::start_log("agent", flags.log); !started)
+    return usage_error(started.error().message);
   try {
     return run(flags);
   } catch (const std::exception& e) {

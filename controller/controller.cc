@@ -90,6 +90,11 @@ class Controller::Impl {
     asio::post(loop_, [this] { step(event::ShutDown{}); });
   }
 
+  void probe(std::function<void()> alive) {
+    asio::post(loop_,
+               [this, alive = std::move(alive)]() mutable { store_->probe(std::move(alive)); });
+  }
+
   Endpoint listening_on_;
 
  private:
@@ -326,5 +331,6 @@ Controller::~Controller() = default;
 Endpoint Controller::listening_on() const { return impl_->listening_on_; }
 void Controller::run() { impl_->run(); }
 void Controller::shut_down() { impl_->shut_down(); }
+void Controller::probe(std::function<void()> alive) { impl_->probe(std::move(alive)); }
 
 }  // namespace spate::controller

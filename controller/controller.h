@@ -7,6 +7,7 @@
 // and does what it wants. Runs that an earlier process left are closed as crashed when the store is
 // opened; agents that still run one are told to stop, and what they deliver late is stored.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,6 +36,9 @@ class Controller {
   void run();
   // From any thread. Live runs are stopped, drained and stored, then run() returns.
   void shut_down();
+  // Calls back, on a thread of its own, when the control loop and the store's writer have moved.
+  // From any thread; not after run() has returned.
+  void probe(std::function<void()> alive);
 
  private:
   class Impl;

@@ -11,8 +11,9 @@
 #include "common/version.h"
 #include "controller/controller.h"
 #include "rpc/grpc_settings.h"
-#include "spdlog/sinks/stdout_color_sinks.h"
-#include "spdlog/spdlog.h"
+#include "service/log.h"
+#include "service/sd_notify.h"
+#include "service/watchdog.h"
 
 namespace {
 
@@ -26,12 +27,13 @@ std::string default_store() {
 // The first signal ends live runs in order; the second one ends the process. Nothing is lost then
 // either: what was acknowledged is committed, and agents keep the rest.
 void on_signal(boost::asio::signal_set& signals, spate::controller::Controller& controller,
-               int count) {
+               spate::service::Notifier& notifier, int count) {
   signals.async_wait([&, count](const boost::system::error_code& error, int) {
     if (error) return;
     if (count > 0) std::_Exit(1);
+    notifier.stopping("ending live runs in order");
     controller.shut_down();
-    on_signal(signals, controller, count + 1);
+    on_signal(signals, controller, notifier, count + 1);
   });
 }
 
@@ -47,7 +49,7 @@ int fail(const spate::Error& error) {
 int main(int argc, char** argv) {
   std::string listen = "127.0.0.1:7070";
   std::string store = default_store();
-  std::string log_level = "info";
+  spate::service::LogFlags log;
   spate::rpc::TlsFiles tls;
 
   CLI::App app("spate-controller: coordinates agents, owns runs, stores every interval");
@@ -62,17 +64,16 @@ int main(int argc, char** argv) {
   app.add_option("--cert", tls.certificate, "certificate of this controller, PEM")
       ->envname("SPATE_CERT");
   app.add_option("--key", tls.key, "its key, PEM")->envname("SPATE_KEY");
-  app.add_option("--log-level", log_level, "trace, debug, info, warn, error, critical or off")
-      ->envname("SPATE_LOG_LEVEL")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "critical", "off"}));
+  spate::service::declare_log(app, log,
+                              {"trace", "debug", "info", "warn", "error", "critical", "off"});
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  spdlog::set_default_logger(spdlog::stderr_color_mt("controller"));
-  spdlog::set_level(spdlog::level::from_str(log_level));
+  if (auto started = spate::service::start_log("controller", log); !started)
+    return fail(started.error());
+  auto notifier = spate::service::Notifier::from_environment();
 
   const auto endpoint = spate::parse_endpoint(listen);
   if (!endpoint) return fail(endpoint.error().with_context("--listen " + listen));
@@ -81,12 +82,17 @@ int main(int argc, char** argv) {
 
   boost::asio::io_context signal_loop{1};
   boost::asio::signal_set signals(signal_loop, SIGINT, SIGTERM);
-  on_signal(signals, **controller, 0);
-  std::thread signal_thread([&] { signal_loop.run(); });
-
-  std::printf("spate-controller listening on %s\n",
-              (*controller)->listening_on().to_string().c_str());
+  on_signal(signals, **controller, notifier, 0);
+  // A disk that hangs, or a loop that does: worth a restart. Its own thread sees to it.
+  spate::service::Watchdog watchdog(signal_loop, notifier, [&](std::function<void()> alive) {
+    (*controller)->probe(std::move(alive));
+  });
+  const std::string address = (*controller)->listening_on().to_string();
+  std::printf("spate-controller listening on %s\n", address.c_str());
   std::fflush(stdout);
+  notifier.ready("listening on " + address);
+  watchdog.start();
+  std::thread signal_thread([&] { signal_loop.run(); });
   (*controller)->run();
 
   signal_loop.stop();

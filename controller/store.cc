@@ -261,6 +261,8 @@ class Store::Writer {
     asio::post(loop_, [this, entry = std::move(entry)]() mutable { enqueue(std::move(entry)); });
   }
 
+  void probe(std::function<void()> alive) { asio::post(loop_, std::move(alive)); }
+
   const std::string path_;
   const RollupPolicy policy_;
   Restored restored_;
@@ -467,6 +469,8 @@ const std::string& Store::path() const { return writer_->path_; }
 const Restored& Store::restored() const { return writer_->restored_; }
 
 void Store::put(StoreOp op) { writer_->put({std::move(op), {}}); }
+
+void Store::probe(std::function<void()> alive) { writer_->probe(std::move(alive)); }
 
 void Store::when_committed(std::function<void()> done) {
   writer_->put({std::nullopt, std::move(done)});

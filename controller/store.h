@@ -61,6 +61,8 @@ class Store {
   const Restored& restored() const;
 
   void put(StoreOp op);
+  // Called on the writer thread when it has time: it is not stuck in a write. From any thread.
+  void probe(std::function<void()> alive);
   // Called on the writer thread when everything put before is committed.
   void when_committed(std::function<void()> done);
 

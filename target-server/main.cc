@@ -1,7 +1,6 @@
 // spate-target: the reference target of a flood. See target.h.
 
 #include <signal.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +10,7 @@
 
 #include "common/units.h"
 #include "common/version.h"
+#include "service/log.h"
 #include "target-server/process_info.h"
 #include "target-server/target.h"
 
@@ -27,7 +27,7 @@ struct Flags {
   std::string listen_plain;
   std::string stats;
   std::string stack_size = "256KiB";
-  std::string log_level = "info";
+  spate::service::LogFlags log;
 };
 
 void declare(CLI::App& app, Flags& flags) {
@@ -71,10 +71,7 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--cert", o.tls.certificate, "Certificate of this target (PEM)")
       ->envname("SPATE_CERT");
   app.add_option("--key", o.tls.key, "Its private key (PEM)")->envname("SPATE_KEY");
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")
-      ->envname("SPATE_LOG_LEVEL")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}))
-      ->capture_default_str();
+  spate::service::declare_log(app, flags.log, {"trace", "debug", "info", "warn", "error", "off"});
 }
 
 Result<Target::Options> to_options(const Flags& flags) {
@@ -161,8 +158,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  spdlog::set_default_logger(spdlog::stderr_color_mt("target"));
-  spdlog::set_level(spdlog::level::from_str(flags.log_level));
+  if (auto started = spate::service::start_log("target", flags.log); !started)
+    return fail(started.error());
   const auto options = to_options(flags);
   if (!options) return fail(options.error());
   try {
