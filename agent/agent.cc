@@ -116,8 +116,9 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
     preflights_.erase(id);
     if (result.assignment) {
       note_targets(*result.assignment);
-      crew_in_waiting_ = std::make_shared<Crew>(loop_, result.assignment,
-                                                [this](Event e) { on_event(std::move(e)); });
+      crew_in_waiting_ = std::make_shared<Crew>(
+          loop_, result.assignment, [this](Event e) { on_event(std::move(e)); },
+          options_.memory_folder);
       if (const auto made = crew_in_waiting_->prepare(*result.assignment); !made)
         result.problems.push_back({"workers", made.error().message});
     }
@@ -137,10 +138,17 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
   void carry_out(OpenWorkers&) {
     crew_ = std::move(crew_in_waiting_);
     crew_->open();
+    if (!crew_->complaint().empty())
+      log_->warn("a kill would lose what is counted in the open interval because={}",
+                 crew_->complaint());
   }
 
   void carry_out(StartWorkersAt& a) { crew_->start_at(a.at, a.begin, a.drain); }
   void carry_out(StopWorkers& a) { crew_->stop(a.at, a.drain); }
+
+  void carry_out(ReleaseIntervals& a) {
+    if (crew_) crew_->release_intervals(a.taken);
+  }
 
   void carry_out(ReleaseWorkers&) {
     if (!crew_) return;

@@ -28,7 +28,8 @@ struct AgentOptions {
   Hello self;
   Spool* spool = nullptr;  // begun; both outlive the agent
   TermBook* terms = nullptr;
-  std::string controller;  // HOST:PORT, for people
+  std::string memory_folder;  // on tmpfs, for open intervals; empty: there is none
+  std::string controller;     // HOST:PORT, for people
   std::shared_ptr<grpc::Channel> channel;
   PreflightRules rules;
   PreflightWorld world;

@@ -21,10 +21,12 @@ std::uint32_t most_threads(const Assignment& assignment) {
 
 }  // namespace
 
-Crew::Crew(asio::io_context& loop, std::shared_ptr<const Assignment> assignment, Report report)
+Crew::Crew(asio::io_context& loop, std::shared_ptr<const Assignment> assignment, Report report,
+           std::string memory)
     : loop_(loop),
       assignment_(std::move(assignment)),
       report_(std::move(report)),
+      memory_(std::move(memory)),
       open_status_(assignment_->workers),
       merger_(assignment_->workers) {}
 
@@ -54,12 +56,26 @@ WorkerCallbacks Crew::callbacks() {
   return c;
 }
 
+// Of the worker that is made next.
+std::shared_ptr<SlotRing> Crew::make_ring() {
+  const auto worker = static_cast<std::uint32_t>(workers_.size());
+  rings_.resize(workers_.size() + 1);
+  if (memory_.empty()) return nullptr;
+  auto ring = SlotRing::create(
+      memory_, {assignment_->run, assignment_->agent, assignment_->incarnation, worker});
+  if (ring)
+    rings_.back() = *std::move(ring);
+  else
+    complaint_ = ring.error().message;
+  return rings_.back();
+}
+
 Result<void> Crew::prepare(const Assignment& assignment) {
   const std::uint32_t count = most_threads(assignment);
   try {
     while (workers_.size() < count)
       workers_.push_back(std::make_unique<Worker>(static_cast<std::uint32_t>(workers_.size()),
-                                                  assignment_, callbacks()));
+                                                  assignment_, callbacks(), make_ring()));
   } catch (const std::exception& e) {
     return Error{ErrorCode::unavailable, "cannot start worker " +
                                              std::to_string(workers_.size() + 1) + " of " +
@@ -111,6 +127,11 @@ void Crew::stop(Instant at, Duration drain) {
   for (std::uint32_t i = 0; i < joined_; ++i) workers_[i]->stop(at, drain);
 }
 
+void Crew::release_intervals(const std::vector<std::uint64_t>& taken) {
+  for (std::size_t i = 0; i < std::min(taken.size(), rings_.size()); ++i)
+    if (rings_[i]) rings_[i]->release_through(taken[i]);
+}
+
 void Crew::release() {
   report_ = nullptr;
   workers_.clear();
@@ -156,11 +177,11 @@ void Crew::worker_drained(std::uint32_t worker) {
 }
 
 void Crew::report_records() {
-  for (Record& r : merger_.take()) {
+  for (auto& [r, taken] : merger_.take()) {
     r.gauges.rss_bytes = rss_bytes();
     const std::uint64_t cpu = cpu_ns();
     r.gauges.cpu_ns = cpu - std::exchange(cpu_ns_seen_, cpu);
-    tell(IntervalClosed{std::move(r)});
+    tell(IntervalClosed{std::move(r), std::move(taken)});
   }
 }
 

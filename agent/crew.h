@@ -28,7 +28,9 @@ class Crew : public std::enable_shared_from_this<Crew> {
   using Report = std::function<void(Event)>;
 
   // Held by a shared_ptr: callbacks on their way keep only a weak one.
-  Crew(boost::asio::io_context& loop, std::shared_ptr<const Assignment> assignment, Report report);
+  // `memory`: a folder on tmpfs for the workers' open intervals; empty: there is none.
+  Crew(boost::asio::io_context& loop, std::shared_ptr<const Assignment> assignment, Report report,
+       std::string memory = {});
   ~Crew();
 
   // Makes the workers that `assignment` has beyond those there are; they wait. Errors: too few
@@ -42,8 +44,12 @@ class Crew : public std::enable_shared_from_this<Crew> {
   void change(std::shared_ptr<const Assignment> next, std::uint32_t epoch, Instant at);
   void lease(Instant end);
   void stop(Instant at, Duration drain);
+  // The spool has the closed intervals up to these of each worker.
+  void release_intervals(const std::vector<std::uint64_t>& taken);
   // Nothing is reported any more; threads are joined.
   void release();
+  // Why what is open would not outlive a kill; empty: it would.
+  const std::string& complaint() const { return complaint_; }
 
  private:
   // A change that not all workers have made yet.
@@ -55,6 +61,7 @@ class Crew : public std::enable_shared_from_this<Crew> {
 
   WorkerCallbacks callbacks();
   void changed_over(std::uint32_t worker, Instant at);
+  std::shared_ptr<SlotRing> make_ring();
   void opening(std::uint32_t worker, OpenStatus status);
   void closed(std::uint32_t worker, Record record);
   void worker_drained(std::uint32_t worker);
@@ -63,7 +70,10 @@ class Crew : public std::enable_shared_from_this<Crew> {
 
   boost::asio::io_context& loop_;
   const std::shared_ptr<const Assignment> assignment_;
-  Report report_;                                 // empty: released
+  Report report_;  // empty: released
+  const std::string memory_;
+  std::string complaint_;
+  std::vector<std::shared_ptr<SlotRing>> rings_;  // of each worker, or null
   std::vector<std::unique_ptr<Worker>> workers_;  // those from joined_ on have no part yet
   std::uint32_t joined_ = 0;
   Instant t0_;

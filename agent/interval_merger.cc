@@ -51,8 +51,8 @@ bool IntervalMerger::row_is_complete() const {
   });
 }
 
-std::vector<Record> IntervalMerger::take() {
-  std::vector<Record> rows;
+std::vector<IntervalMerger::Row> IntervalMerger::take() {
+  std::vector<Row> rows;
   while (row_is_complete()) rows.push_back(take_row());
   return rows;
 }
@@ -62,11 +62,12 @@ bool IntervalMerger::all_drained() const {
                      [](const WorkerQueue& w) { return w.drained && w.waiting.empty(); });
 }
 
-Record IntervalMerger::take_row() {
+IntervalMerger::Row IntervalMerger::take_row() {
   const Record* first = first_waiting();
   const auto about = subject(*first);
 
   Record row;
+  std::vector<std::uint64_t> taken;
   std::tie(row.drain, row.phase, row.epoch, row.guard) = about;
   Duration start = first->start;
   Duration end = start;
@@ -84,7 +85,9 @@ Record IntervalMerger::take_row() {
       w.in_flight = r.counters.in_flight_end;
       w.gauges = r.gauges;
       w.waiting.pop_front();
+      ++w.taken;
     }
+    taken.push_back(w.taken);
     row.gauges.connections_requested += w.gauges.connections_requested;
     row.gauges.connections_established += w.gauges.connections_established;
   }
@@ -92,7 +95,7 @@ Record IntervalMerger::take_row() {
   end_ = std::max(end, row.start);
   row.length = end_ - row.start;
   begun_ = true;
-  return row;
+  return {std::move(row), std::move(taken)};
 }
 
 }  // namespace spate::agent

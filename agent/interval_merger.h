@@ -29,13 +29,18 @@ class IntervalMerger {
   // The worker will deliver nothing more.
   void drained(std::size_t worker) { workers_[worker].drained = true; }
 
-  // The records that became complete, in order: everything but key, rss and CPU time.
-  std::vector<Record> take();
+  struct Row {
+    Record record;                     // everything but key, rss and CPU time
+    std::vector<std::uint64_t> taken;  // of each worker, the records that are in it or before it
+  };
+  // Those that became complete, in order.
+  std::vector<Row> take();
   bool all_drained() const;  // and nothing is left to take
 
  private:
   struct WorkerQueue {
     std::deque<Record> waiting;
+    std::uint64_t taken = 0;      // records
     std::uint64_t in_flight = 0;  // after the last one taken
     Gauges gauges;                // of the last one taken
     Duration joins_at = Duration::min();
@@ -44,7 +49,7 @@ class IntervalMerger {
   // The earliest of those that are about the earliest subject.
   const Record* first_waiting() const;
   bool row_is_complete() const;
-  Record take_row();
+  Row take_row();
 
   std::vector<WorkerQueue> workers_;
   Duration end_{};  // of the last record taken

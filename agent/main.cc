@@ -14,6 +14,7 @@
 #include "agent/agent.h"
 #include "agent/preflight_world.h"
 #include "agent/process.h"
+#include "agent/recovery.h"
 #include "agent/spool_file.h"
 #include "agent/state_folder.h"
 #include "common/endpoint.h"
@@ -89,6 +90,26 @@ struct Durable {
   std::unique_ptr<agent::Spool> spool;
 };
 
+// What the process before this one had counted and not stored is stored first.
+Result<void> begin(Durable& d) {
+  const std::string& memory = d.state->memory_folder();
+  std::vector<std::string> complaints;
+  const auto left =
+      agent::left_behind(agent::read_remains(memory, complaints),
+                         [&](const agent::AccountKey& account) { return d.spool->find(account); });
+  const auto log = spdlog::get("agent");
+  for (const std::string& c : complaints)
+    log->warn("what was open cannot be recovered because={}", c);
+  if (auto begun = d.spool->begin(d.state->incarnation(), d.state->cause_of_previous(), left);
+      !begun)
+    return begun;
+  agent::remove_remains(memory);
+  for (const agent::LeftBehind& l : left)
+    log->info("open intervals recovered run={} incarnation={} records={}", l.account.run,
+              l.account.incarnation, l.records.size());
+  return {};
+}
+
 Result<Durable> open_durable(const Flags& f) {
   const Result<std::uint64_t> limit = parse_size(f.spool_limit);
   if (!limit) return limit.error().with_context("--spool-limit");
@@ -105,8 +126,7 @@ Result<Durable> open_durable(const Flags& f) {
   auto spool = agent::Spool::open(*d.disk, {.bytes = *limit});
   if (!spool) return spool.error();
   d.spool = *std::move(spool);
-  if (auto begun = d.spool->begin(d.state->incarnation(), d.state->cause_of_previous(), {}); !begun)
-    return begun.error();
+  if (auto begun = begin(d); !begun) return begun.error();
   return d;
 }
 
@@ -195,6 +215,7 @@ int run(const Flags& f) {
   o->self.nonce = agent::new_nonce();
   o->spool = durable->spool.get();
   o->terms = durable->state.get();
+  o->memory_folder = durable->state->memory_folder();
 
   // Whoever read our stdout may leave before us.
   std::signal(SIGPIPE, SIG_IGN);

@@ -5,39 +5,64 @@
 #include "common/check.h"
 
 namespace spate::agent {
-namespace {
 
-void put_label(Record& record, const IntervalLabel& label) {
-  record.epoch = label.epoch;
-  record.phase = label.phase;
-  record.drain = label.drain;
-  record.guard = label.guard;
+Recorder::Recorder(std::shared_ptr<SlotRing> ring) : ring_(std::move(ring)) { take_slot(); }
+
+void Recorder::take_slot() {
+  slot_ = ring_ ? ring_->take() : nullptr;
+  if (!slot_) {
+    if (!own_) own_ = std::make_unique<OpenSlot>();
+    slot_ = own_.get();
+  }
+  slot_->ordinal = closed_ + 1;
+  slot_->connections_requested = requested_;
+  slot_->connections_established = established_;
 }
-
-}  // namespace
 
 void Recorder::start(Instant t0, Instant begin, IntervalLabel label) {
   CHECK(!started_, "a recorder starts once");
   started_ = true;
   t0_ = t0;
+  open(begin, label);
+}
+
+void Recorder::open(Instant begin, IntervalLabel label) {
   begin_ = begin;
-  open_.counters.in_flight_begin = in_flight_;
-  put_label(open_, label);
+  OpenSlot& s = *slot_;
+  s.label = label;
+  s.t0_ns = to_ns(t0_);
+  s.start_ns = (begin - t0_).count();
+  s.counters.in_flight_begin = in_flight_;
+  s.has_begun = true;
+  in_order();
+  s.state.store(OpenSlot::open, std::memory_order_release);
 }
 
 Record Recorder::close(Instant at, IntervalLabel next) {
   CHECK(started_, "close() before start()");
   CHECK(at >= begin_, "an interval would end before it began");
-  Record closed = std::exchange(open_, Record{});
-  closed.start = begin_ - t0_;
-  closed.length = at - begin_;
-  closed.counters.in_flight_end = in_flight_;
-  closed.gauges.connections_requested = requested_;
-  closed.gauges.connections_established = established_;
-  begin_ = at;
-  open_.counters.in_flight_begin = in_flight_;
-  put_label(open_, next);
-  return closed;
+  OpenSlot& s = *slot_;
+  s.end_ns = (at - t0_).count();
+  in_order();
+  s.state.store(OpenSlot::closed, std::memory_order_release);
+  // What is kept is what would be found after a kill: one way from a slot to a record.
+  Result<Record> closed = record_of(s);
+  CHECK(closed.has_value(), closed.error().message);
+  CHECK(closed->counters.in_flight_end == in_flight_, std::to_string(in_flight_));
+  closed->errors = std::exchange(errors_, {});
+  ++closed_;
+  if (slot_ == own_.get()) {
+    own_->clear();
+    own_->state.store(OpenSlot::free, std::memory_order_relaxed);
+  }
+  take_slot();
+  open(at, next);
+  return *std::move(closed);
+}
+
+void Recorder::add_error(Outcome outcome, std::uint32_t code, std::string_view text) {
+  const std::size_t place = errors_.add(outcome, code, text);
+  slot_->add_error(place, errors_.classes()[place]);
 }
 
 }  // namespace spate::agent

@@ -3,31 +3,26 @@
 // One worker's open interval: what happened since the last close(). The laws of common/record.h
 // hold by construction: every sent request is counted once when it starts and once when it ends,
 // and what is in flight at a border opens the next interval. Pure; one thread; told the time.
+//
+// It counts in a slot of memory that outlives the process (agent/open_interval.h), if it is given
+// a ring of them. The order of its stores is that file's contract: the instants of the request
+// first, then the samples.
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
+#include "agent/open_interval.h"
 #include "common/clock.h"
 #include "common/record.h"
 
 namespace spate::agent {
 
-// What an interval belongs to; fixed while it is open.
-struct IntervalLabel {
-  std::uint32_t epoch = 1;
-  std::uint32_t phase = 0;
-  bool drain = false;
-  bool guard = false;
-};
-
-// The instants of one request.
-struct RequestTimes {
-  Instant intended;
-  Instant sent;
-};
-
 class Recorder {
  public:
+  explicit Recorder(std::shared_ptr<SlotRing> ring = nullptr);
+
   // Times are told since t0; the first interval begins at `begin`. Counts taken before start()
   // (connections opened, bytes) belong to it.
   void start(Instant t0, Instant begin, IntervalLabel label);
@@ -36,10 +31,13 @@ class Recorder {
   Record close(Instant at, IntervalLabel next);
 
   void request_sent(const RequestTimes& times) {
-    ++open_.counters.scheduled;
-    ++open_.counters.sent;
+    OpenSlot& s = *slot_;
     ++in_flight_;
-    open_.send_lag.record((times.sent - times.intended).count());
+    s.sent_intended_ns = to_ns(times.intended);
+    s.sent_ns = to_ns(times.sent);
+    in_order();
+    s.heads[kSendLag].record(s.buckets[kSendLag].data(), s.sent_ns - s.sent_intended_ns);
+    in_order();
   }
   void request_ok(const RequestTimes& times, Instant completed) {
     finish(Outcome::ok, times, completed);
@@ -47,46 +45,63 @@ class Recorder {
   void request_failed(Outcome outcome, std::uint32_t code, std::string_view text,
                       const RequestTimes& times, Instant completed) {
     finish(outcome, times, completed);
-    open_.errors.add(outcome, code, text);
+    add_error(outcome, code, text);
   }
 
-  void bytes_sent(std::size_t n) { open_.counters.bytes_sent += n; }
-  void bytes_received(std::size_t n) { open_.counters.bytes_received += n; }
+  void bytes_sent(std::size_t n) { slot_->counters.bytes_sent += n; }
+  void bytes_received(std::size_t n) { slot_->counters.bytes_received += n; }
   void connection_opened() {
-    ++open_.counters.connections_opened;
-    ++established_;
+    ++slot_->counters.connections_opened;
+    slot_->connections_established = ++established_;
   }
   // `counted`: false for the run's own end.
   void connection_closed(bool counted) {
-    if (counted) ++open_.counters.connections_closed;
-    --established_;
+    if (counted) ++slot_->counters.connections_closed;
+    slot_->connections_established = --established_;
   }
   void connect_failed(std::uint32_t code, std::string_view text) {
-    ++open_.counters.connect_failed;
-    open_.errors.add(Outcome::reset, code, text);
+    ++slot_->counters.connect_failed;
+    add_error(Outcome::reset, code, text);
   }
   // `text` is empty when a request has been counted with it already: one entry per failure.
   void connection_protocol_error(std::string_view text) {
-    ++open_.counters.connection_protocol_errors;
-    if (!text.empty()) open_.errors.add(Outcome::protocol_error, 0, text);
+    ++slot_->counters.connection_protocol_errors;
+    if (!text.empty()) add_error(Outcome::protocol_error, 0, text);
   }
-  void set_connections_requested(std::uint64_t n) { requested_ = n; }
+  void set_connections_requested(std::uint64_t n) { slot_->connections_requested = requested_ = n; }
 
   std::uint64_t in_flight() const { return in_flight_; }
   std::uint64_t established() const { return established_; }
 
  private:
-  void finish(Outcome outcome, const RequestTimes& times, Instant completed) {
-    --in_flight_;
-    OutcomeSeries& series = open_.series[index(outcome)];
-    series.latency.record((completed - times.intended).count());
-    series.service_time.record((completed - times.sent).count());
-  }
+  // For the compiler. Whoever reads after the process has died sees its stores in this order.
+  static void in_order() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-  Record open_;
+  void finish(Outcome outcome, const RequestTimes& times, Instant completed) {
+    OpenSlot& s = *slot_;
+    --in_flight_;
+    s.ended_intended_ns = to_ns(times.intended);
+    s.ended_sent_ns = to_ns(times.sent);
+    s.ended_ns = to_ns(completed);
+    in_order();
+    const std::size_t latency = latency_of(outcome);
+    const std::size_t service_time = service_time_of(outcome);
+    s.heads[latency].record(s.buckets[latency].data(), (completed - times.intended).count());
+    s.heads[service_time].record(s.buckets[service_time].data(), (completed - times.sent).count());
+    in_order();
+  }
+  void add_error(Outcome outcome, std::uint32_t code, std::string_view text);
+  void take_slot();
+  void open(Instant begin, IntervalLabel label);
+
+  const std::shared_ptr<SlotRing> ring_;
+  std::unique_ptr<OpenSlot> own_;  // when the ring has none
+  OpenSlot* slot_ = nullptr;
+  ErrorTally errors_;  // of the open interval; the slot has a copy
   Instant t0_{};
   Instant begin_{};
   bool started_ = false;
+  std::uint64_t closed_ = 0;
   std::uint64_t in_flight_ = 0;
   std::uint64_t established_ = 0;
   std::uint64_t requested_ = 0;

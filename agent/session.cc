@@ -342,7 +342,8 @@ void Session::say_started() {
 void Session::on(IntervalClosed& e) {
   if (state_ != State::running && state_ != State::draining) return;
   if (run_.first_request && !run_.started_said) say_started();
-  spool_.add(std::move(e.record), e.taken);
+  if (spool_.add(std::move(e.record), e.taken))
+    actions_.push_back(ReleaseIntervals{std::move(e.taken)});
   pump();
 }
 

@@ -99,6 +99,10 @@ struct StopWorkers {
   Instant at;
   Duration drain{};
 };
+// The closed intervals up to these of each worker outlive this process in the spool.
+struct ReleaseIntervals {
+  std::vector<std::uint64_t> taken;
+};
 struct ReleaseWorkers {};  // close what is open; nothing of them is heard any more
 struct Say {               // one line of the run's story
   enum class Level { info, warning } level = Level::info;
@@ -109,7 +113,7 @@ struct Leave {                    // flush the stream and end the process
 };
 
 using Action = std::variant<Send, Disconnect, RunPreflight, OpenWorkers, StartWorkersAt,
-                            StopWorkers, ReleaseWorkers, Say, Leave>;
+                            StopWorkers, ReleaseIntervals, ReleaseWorkers, Say, Leave>;
 using Actions = std::vector<Action>;
 
 class Session {

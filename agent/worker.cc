@@ -10,8 +10,9 @@
 namespace spate::agent {
 
 Worker::Worker(std::uint32_t index, std::shared_ptr<const Assignment> assignment,
-               WorkerCallbacks callbacks)
-    : loop_(std::make_unique<WorkerLoop>(index, std::move(assignment), std::move(callbacks))),
+               WorkerCallbacks callbacks, std::shared_ptr<SlotRing> ring)
+    : loop_(std::make_unique<WorkerLoop>(index, std::move(assignment), std::move(callbacks),
+                                         std::move(ring))),
       thread_([loop = loop_.get(), index] {
         pthread_setname_np(pthread_self(), ("worker-" + std::to_string(index)).c_str());
         loop->run();

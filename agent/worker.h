@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "agent/assignment.h"
+#include "agent/open_interval.h"
 #include "common/record.h"
 
 namespace spate::agent {
@@ -52,8 +53,9 @@ class WorkerLoop;  // worker_loop.h: everything that runs on the thread
 
 class Worker {
  public:
+  // `ring`: where it counts, so that a kill loses nothing; null: in memory of its own.
   Worker(std::uint32_t index, std::shared_ptr<const Assignment> assignment,
-         WorkerCallbacks callbacks);
+         WorkerCallbacks callbacks, std::shared_ptr<SlotRing> ring = nullptr);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;

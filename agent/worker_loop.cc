@@ -39,13 +39,14 @@ std::uint64_t seed_of(const Assignment& assignment, std::uint32_t index) {
 }  // namespace
 
 WorkerLoop::WorkerLoop(std::uint32_t index, std::shared_ptr<const Assignment> assignment,
-                       WorkerCallbacks callbacks)
+                       WorkerCallbacks callbacks, std::shared_ptr<SlotRing> ring)
     : index_(index),
       callbacks_(std::move(callbacks)),
       assignment_(std::move(assignment)),
       work_(io_.get_executor()),
       epoll_(io_, make_epoll()),
       timer_(io_),
+      recorder_(std::move(ring)),
       random_(seed_of(*assignment_, index)),
       scratch_(std::make_unique<std::uint8_t[]>(kScratchBytes)) {
   CHECK(!assignment_->segments.empty(), "an assignment without segments");

@@ -34,7 +34,7 @@ class WorkerLoop {
   static constexpr std::size_t kMaxConnecting = 64;
 
   WorkerLoop(std::uint32_t index, std::shared_ptr<const Assignment> assignment,
-             WorkerCallbacks callbacks);
+             WorkerCallbacks callbacks, std::shared_ptr<SlotRing> ring = nullptr);
   ~WorkerLoop();
   WorkerLoop(const WorkerLoop&) = delete;
   WorkerLoop& operator=(const WorkerLoop&) = delete;

@@ -38,6 +38,34 @@ class Histogram {
       (std::size_t{1} << (kSubBucketBits + 1)) +
       static_cast<std::size_t>(kMaxBits - kSubBucketBits - 1) * (std::size_t{1} << kSubBucketBits);
 
+  // What a histogram knows besides its buckets. Apart, because both may live in memory that
+  // outlives the process (agent/open_interval.h); an empty one has kBucketCount buckets of zero, or
+  // none.
+  struct Head {
+    std::uint64_t count = 0;
+    std::uint64_t overflow = 0;
+    std::int64_t min = std::numeric_limits<std::int64_t>::max();  // this while empty
+    std::int64_t max = 0;
+    // Sum of ns: 128 bits would be exact for ever; 64 bits unsigned hold 584 years of latency,
+    // enough for 10^9 requests of 18 s in one histogram. Saturates.
+    std::uint64_t sum = 0;
+
+    // On the request path. Negative values count as 0.
+    void record(std::uint64_t* buckets, std::int64_t value_ns) {
+      const std::int64_t value = std::max<std::int64_t>(value_ns, 0);
+      const auto unsigned_value = static_cast<std::uint64_t>(value);
+      if (unsigned_value >= kRangeEnd) [[unlikely]]
+        return record_slowly(buckets, value, 1);
+      ++buckets[bucket_of(unsigned_value)];
+      ++count;
+      min = std::min(min, value);
+      max = std::max(max, value);
+      if (__builtin_add_overflow(sum, unsigned_value, &sum)) [[unlikely]]
+        sum = std::numeric_limits<std::uint64_t>::max();
+    }
+    void record_slowly(std::uint64_t* buckets, std::int64_t value, std::uint64_t times);
+  };
+
   Histogram() = default;
   Histogram(const Histogram&) = default;
   Histogram& operator=(const Histogram&) = default;
@@ -47,31 +75,24 @@ class Histogram {
     return *this;
   }
 
-  // On the request path. Negative values count as 0.
-  void record(std::int64_t value_ns) { record(value_ns, 1); }
-  void record(std::int64_t value_ns, std::uint64_t count) {
+  void record(std::int64_t value_ns) {
     if (buckets_.empty()) [[unlikely]]
       buckets_.resize(kBucketCount);
-    const std::int64_t value = std::max<std::int64_t>(value_ns, 0);
-    const auto unsigned_value = static_cast<std::uint64_t>(value);
-    if (unsigned_value >= kRangeEnd || count != 1) [[unlikely]]
-      return record_slowly(value, count);
-    ++buckets_[bucket_of(unsigned_value)];
-    ++count_;
-    min_ = std::min(min_, value);
-    max_ = std::max(max_, value);
-    if (__builtin_add_overflow(sum_, unsigned_value, &sum_)) [[unlikely]]
-      sum_ = kSumMax;
+    head_.record(buckets_.data(), value_ns);
   }
+  void record(std::int64_t value_ns, std::uint64_t count);
+  // Of a histogram whose process may have died between any two stores of record(`last_value`): the
+  // buckets are the truth, and what does not fit them is put right. The sum may lack that value.
+  static Histogram salvage(const Head& head, const std::uint64_t* buckets, std::int64_t last_value);
   void merge(const Histogram& other);
   void clear();
 
-  std::uint64_t count() const { return count_; }
-  bool empty() const { return count_ == 0; }
-  std::uint64_t overflow() const { return overflow_; }
+  std::uint64_t count() const { return head_.count; }
+  bool empty() const { return head_.count == 0; }
+  std::uint64_t overflow() const { return head_.overflow; }
   // 0 when empty. Exact.
-  std::int64_t min() const { return count_ == 0 ? 0 : min_; }
-  std::int64_t max() const { return max_; }
+  std::int64_t min() const { return head_.count == 0 ? 0 : head_.min; }
+  std::int64_t max() const { return head_.max; }
   double mean() const;  // exact up to the sum's double rounding
 
   // The smallest recorded value such that at least q of all values are not larger (nearest rank),
@@ -117,19 +138,10 @@ class Histogram {
   }
 
  private:
-  static constexpr std::uint64_t kSumMax = std::numeric_limits<std::uint64_t>::max();
-
-  void record_slowly(std::int64_t value, std::uint64_t count);
   void swap(Histogram& other) noexcept;
 
   std::vector<std::uint64_t> buckets_;  // empty until the first record
-  std::uint64_t count_ = 0;
-  std::uint64_t overflow_ = 0;
-  std::int64_t min_ = std::numeric_limits<std::int64_t>::max();  // this while empty
-  std::int64_t max_ = 0;
-  // Sum of ns: 128 bits would be exact for ever; 64 bits unsigned hold 584 years of latency, enough
-  // for 10^9 requests of 18 s in one histogram. Saturates.
-  std::uint64_t sum_ = 0;
+  Head head_;
 };
 
 }  // namespace spate

@@ -20,9 +20,9 @@ std::string ns(Duration d) { return std::to_string(d.count()) + " ns"; }
 
 }  // namespace
 
-void ErrorTally::add(Outcome outcome, std::uint32_t code, std::string_view text,
-                     std::uint64_t count) {
-  if (count == 0) return;
+std::size_t ErrorTally::add(Outcome outcome, std::uint32_t code, std::string_view text,
+                            std::uint64_t count) {
+  if (count == 0) return classes_.size();
   const std::string clean = printable_utf8(text, kMaxErrorText);
   const auto find = [&](std::uint32_t wanted_code, std::string_view wanted_text) {
     return std::find_if(classes_.begin(), classes_.end(), [&](const ErrorClass& c) {
@@ -33,11 +33,14 @@ void ErrorTally::add(Outcome outcome, std::uint32_t code, std::string_view text,
   if (found == classes_.end() && classes_.size() >= kMaxErrorClasses) found = find(0, "other");
   if (found != classes_.end()) {
     found->count = plus(found->count, count);
-  } else if (classes_.size() < kMaxErrorClasses) {
+    return static_cast<std::size_t>(found - classes_.begin());
+  }
+  if (classes_.size() < kMaxErrorClasses) {
     classes_.push_back({outcome, code, clean, count});
   } else {
     classes_.push_back({outcome, 0, "other", count});  // at most one for each outcome
   }
+  return classes_.size() - 1;
 }
 
 void ErrorTally::merge(const ErrorTally& other) {

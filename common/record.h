@@ -76,7 +76,9 @@ inline constexpr std::size_t kMaxErrorText = 160;
 
 class ErrorTally {
  public:
-  void add(Outcome outcome, std::uint32_t code, std::string_view text, std::uint64_t count = 1);
+  // The place in classes() of what it was added to.
+  std::size_t add(Outcome outcome, std::uint32_t code, std::string_view text,
+                  std::uint64_t count = 1);
   void merge(const ErrorTally& other);
   const std::vector<ErrorClass>& classes() const { return classes_; }
   bool empty() const { return classes_.empty(); }

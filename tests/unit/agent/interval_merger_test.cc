@@ -25,13 +25,19 @@ Record drained(Record r) {
   return r;
 }
 
+std::vector<Record> take(IntervalMerger& merger) {
+  std::vector<Record> records;
+  for (auto& row : merger.take()) records.push_back(std::move(row.record));
+  return records;
+}
+
 TEST(IntervalMerger, WaitsForEveryWorker) {
   IntervalMerger merger(3);
   merger.add(0, lawful(0s, 1s, 0, 2, 10));
   merger.add(2, lawful(0s, 1s, 0, 3, 20));
-  EXPECT_TRUE(merger.take().empty());
+  EXPECT_TRUE(take(merger).empty());
   merger.add(1, lawful(0s, 1s, 0, 0, 5));
-  const auto rows = merger.take();
+  const auto rows = take(merger);
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0].count(Outcome::ok), 35U);
   EXPECT_EQ(rows[0].count(Outcome::timed_out), 3U);
@@ -46,7 +52,7 @@ TEST(IntervalMerger, KeepsTheOrderWhenOneWorkerIsAhead) {
   IntervalMerger merger(2);
   std::vector<Record> rows;
   const auto collect = [&] {
-    for (Record& r : merger.take()) rows.push_back(std::move(r));
+    for (Record& r : take(merger)) rows.push_back(std::move(r));
   };
   for (int i = 0; i < 3; ++i) merger.add(0, lawful(i * 1s, 1s, i == 0 ? 0 : 4, 4, 10));
   collect();
@@ -80,11 +86,23 @@ TEST(IntervalMerger, HoldsTheLawsWhenAStopFindsOneWorkerPastTheBorder) {
   merger.add(1, lawful(0s, 900ms, 0, 2, 9));
   merger.add(1, drained(lawful(900ms, 20ms, 2, 0, 1)));
   merger.drained(1);
-  const auto rows = merger.take();
+  const auto rows = take(merger);
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[1].counters.in_flight_begin, 6U) << "worker 1 counts with what it has in flight";
   EXPECT_TRUE(merger.all_drained());
   expect_lawful(rows);
+}
+
+TEST(IntervalMerger, SaysHowManyOfEachWorkersRecordsAreTaken) {
+  IntervalMerger merger(2);
+  for (int i = 0; i < 3; ++i) merger.add(0, lawful(i * 1s, 1s, i == 0 ? 0 : 4, 4, 10));
+  for (int i = 0; i < 2; ++i) merger.add(1, lawful(i * 1s, 1s, i == 0 ? 0 : 4, 4, 10));
+  const auto rows = merger.take();
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].taken, (std::vector<std::uint64_t>{1, 1}));
+  EXPECT_EQ(rows[1].taken, (std::vector<std::uint64_t>{2, 2}));
+  merger.drained(1);
+  EXPECT_EQ(merger.take().at(0).taken, (std::vector<std::uint64_t>{3, 2}));
 }
 
 TEST(IntervalMerger, NeverMixesPhases) {
@@ -99,7 +117,7 @@ TEST(IntervalMerger, NeverMixesPhases) {
   merger.drained(1);
   merger.add(0, drained(lawful(1s, 10ms, 4, 0, 3)));
   merger.drained(0);
-  const auto rows = merger.take();
+  const auto rows = take(merger);
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[0].phase, 0U);
   EXPECT_EQ(rows[1].phase, 1U);
@@ -117,12 +135,12 @@ TEST(IntervalMerger, WaitsForAWorkerFromWhenItJoins) {
   merger.join(1, 1500ms);
   merger.add(0, lawful(0s, 1s, 0, 2, 10));
   merger.add(0, lawful(1s, 500ms, 2, 2, 5));
-  std::vector<Record> rows = merger.take();
+  std::vector<Record> rows = take(merger);
   ASSERT_EQ(rows.size(), 2U) << "it has no part in these";
   merger.add(0, of_epoch(lawful(1500ms, 500ms, 2, 2, 5), 2));
-  EXPECT_TRUE(merger.take().empty());
+  EXPECT_TRUE(take(merger).empty());
   merger.add(1, of_epoch(lawful(1500ms, 500ms, 0, 3, 7), 2));
-  for (Record& r : merger.take()) rows.push_back(std::move(r));
+  for (Record& r : take(merger)) rows.push_back(std::move(r));
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[2].epoch, 2U);
   EXPECT_EQ(rows[2].counters.in_flight_end, 5U);
@@ -137,12 +155,12 @@ TEST(IntervalMerger, TakesAnEarlierJoinAndAWorkerThatEndsBeforeIt) {
   merger.join(2, 5s);
   merger.add(0, lawful(0s, 1s, 0, 2, 10));
   merger.add(0, lawful(1s, 1s, 2, 2, 10));
-  EXPECT_EQ(merger.take().size(), 1U);
+  EXPECT_EQ(take(merger).size(), 1U);
   merger.drained(1);
-  EXPECT_EQ(merger.take().size(), 1U);
+  EXPECT_EQ(take(merger).size(), 1U);
   merger.add(0, drained(lawful(2s, 10ms, 2, 0, 1)));
   merger.drained(0);
-  EXPECT_EQ(merger.take().size(), 1U);
+  EXPECT_EQ(take(merger).size(), 1U);
   EXPECT_FALSE(merger.all_drained());
   merger.drained(2);
   EXPECT_TRUE(merger.all_drained());
@@ -157,7 +175,7 @@ TEST(IntervalMerger, HoldsTheLawsWhenAChangeFindsOneWorkerPastTheBorder) {
   merger.add(1, lawful(0s, 900ms, 0, 2, 9));
   merger.add(1, of_epoch(lawful(900ms, 100ms, 2, 2, 3), 2));
   merger.add(1, of_epoch(lawful(1s, 1s, 2, 2, 3), 2));
-  const auto rows = merger.take();
+  const auto rows = take(merger);
   std::uint64_t ok = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     ok += rows[i].count(Outcome::ok);
@@ -180,7 +198,7 @@ TEST(IntervalMerger, KeepsGuardBandsApartInTheirOrder) {
     merger.add(w, guard(lawful(1s, 1s, 2, 2, 6), true));
     merger.add(w, guard(lawful(2s, 1s, 2, 2, 7), false));
   }
-  const auto rows = merger.take();
+  const auto rows = take(merger);
   ASSERT_EQ(rows.size(), 3U);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(rows[i].guard, i == 1);
