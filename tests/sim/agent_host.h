@@ -112,6 +112,7 @@ class AgentHost {
   void act(agent::OpenWorkers& a);
   void act(agent::StartWorkersAt& a);
   void act(agent::StopWorkers& a);
+  void act(agent::ReleaseIntervals&) {}  // a killed process has lost what it had not handed over
   void act(agent::ReleaseWorkers& a);
   void act(agent::Say& a);
   void act(agent::Leave& a);

@@ -205,12 +205,12 @@ void FakeCrew::drained(std::size_t worker) {
 }
 
 void FakeCrew::report_records() {
-  for (Record& r : merger_.take()) {
+  for (auto& [r, taken] : merger_.take()) {
     r.gauges.rss_bytes = 1 << 20;
     r.gauges.cpu_ns = 1'000'000;
     if (is_released_) return;
     const std::uint64_t sent = r.counters.sent;
-    setting_.report(agent::IntervalClosed{std::move(r)});
+    setting_.report(agent::IntervalClosed{std::move(r), std::move(taken)});
     handed_over_ += sent;
   }
 }
