@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdio>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -98,32 +99,65 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
     request->prepare = std::move(a.prepare);
     request->agent = std::move(a.agent);
     request->incarnation = options_.self.incarnation;
-    // Names and the target may take seconds; the control stream must not.
-    const std::uint64_t id = ++last_preflight_;
-    preflights_[id] = std::thread([weak = weak_from_this(), id, request, &loop = loop_,
-                                   rules = options_.rules, world = options_.world] {
-      PreflightResult result = check(*request, rules, world);
-      asio::post(loop,
-                 [weak, id, run = request->prepare.run, result = std::move(result)]() mutable {
-                   if (const auto core = weak.lock())
-                     core->preflight_done(id, run, std::move(result));
-                 });
+    run_request_ = request;
+    check_elsewhere(request, [run = request->prepare.run](Core& core, PreflightResult result) {
+      core.preflight_done(run, std::move(result));
     });
   }
 
-  void preflight_done(std::uint64_t id, const std::string& run, PreflightResult result) {
-    preflights_[id].join();
-    preflights_.erase(id);
-    if (result.assignment) {
+  void carry_out(CheckChange& a) {
+    auto request = std::make_shared<ChangeRequest>();
+    request->run = *run_request_;
+    request->assignments.assign(assignments_.begin(), assignments_.end());
+    request->change = std::move(a.change);
+    check_elsewhere(request, [run = request->change.run, epoch = request->change.epoch](
+                                 Core& core, PreflightResult result) {
+      core.change_checked(run, epoch, std::move(result));
+    });
+  }
+
+  // Names and the target may take seconds; the control stream must not.
+  template <class Request, class Done>
+  void check_elsewhere(std::shared_ptr<Request> request, Done done) {
+    const std::uint64_t id = ++last_preflight_;
+    preflights_[id] = std::thread([weak = weak_from_this(), id, request, done, &loop = loop_,
+                                   rules = options_.rules, world = options_.world] {
+      PreflightResult result = check(*request, rules, world);
+      asio::post(loop, [weak, id, done, result = std::move(result)]() mutable {
+        const auto core = weak.lock();
+        if (!core) return;
+        core->preflights_[id].join();
+        core->preflights_.erase(id);
+        done(*core, std::move(result));
+      });
+    });
+  }
+
+  void preflight_done(const std::string& run, PreflightResult result) {
+    // Else of a run that was given up meanwhile.
+    if (result.assignment && run == run_request_->prepare.run) {
       note_targets(*result.assignment);
       crew_in_waiting_ = std::make_shared<Crew>(
           loop_, result.assignment, [this](Event e) { on_event(std::move(e)); },
           options_.memory_folder);
       if (const auto made = crew_in_waiting_->prepare(*result.assignment); !made)
         result.problems.push_back({"workers", made.error().message});
+      assignments_ = {std::move(result.assignment)};
     }
     on_event(PreflightDone{run, std::move(result.problems)});
     crew_in_waiting_.reset();
+  }
+
+  void change_checked(const std::string& run, std::uint32_t epoch, PreflightResult result) {
+    if (!crew_ || session_.run() != run) return;
+    if (result.assignment) {
+      note_targets(*result.assignment);
+      if (const auto made = crew_->prepare(*result.assignment); !made)
+        result.problems.push_back({"workers", made.error().message});
+      prepared_[epoch] = std::move(result.assignment);
+      if (prepared_.size() > EpochBook::kMostPrepared) prepared_.erase(prepared_.begin());
+    }
+    on_event(ChangeChecked{run, epoch, std::move(result.problems)});
   }
 
   void note_targets(const Assignment& a) {
@@ -144,6 +178,16 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
   }
 
   void carry_out(StartWorkersAt& a) { crew_->start_at(a.at, a.begin, a.drain); }
+
+  void carry_out(ChangeWorkers& a) {
+    const std::shared_ptr<const Assignment> next = prepared_.at(a.epoch);
+    prepared_.erase(prepared_.begin(), prepared_.upper_bound(a.epoch));
+    assignments_.push_back(next);
+    if (assignments_.size() > EpochBook::kMostPrepared) assignments_.pop_front();
+    crew_->change(next, a.epoch, a.at);
+  }
+
+  void carry_out(LeaseWorkers& a) { crew_->lease(a.until); }
   void carry_out(StopWorkers& a) { crew_->stop(a.at, a.drain); }
 
   void carry_out(ReleaseIntervals& a) {
@@ -154,6 +198,8 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
     if (!crew_) return;
     crew_->release();
     crew_.reset();
+    assignments_.clear();
+    prepared_.clear();
   }
 
   void carry_out(Say& a) {
@@ -187,6 +233,11 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
   ControlClient client_;
   std::shared_ptr<Crew> crew_in_waiting_;  // between a pre-flight and OpenWorkers
   std::shared_ptr<Crew> crew_;
+  std::shared_ptr<const PreflightRequest> run_request_;  // of the crew's run
+  // What the run has now, and what it will have by changes that are on their way, as far as anybody
+  // could still share with it.
+  std::deque<std::shared_ptr<const Assignment>> assignments_;
+  std::map<std::uint32_t, std::shared_ptr<const Assignment>> prepared_;  // by epoch; checked
   // More than one only if a run was given up while it was checked.
   std::map<std::uint64_t, std::thread> preflights_;
   std::uint64_t last_preflight_ = 0;

@@ -153,7 +153,7 @@ struct Prepare {
   std::uint64_t first_connection = 0;
   Duration drain = std::chrono::seconds(5);
   OnControllerLoss on_controller_loss = OnControllerLoss::go_on;
-  Duration lease = std::chrono::minutes(10);  // the first one, from the start on
+  Duration lease = std::chrono::minutes(10);  // the first one, from the start on; 0: none is needed
 };
 
 // A change: the timeline from `from` on. Nothing changes before the commit.

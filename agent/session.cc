@@ -10,6 +10,7 @@ namespace spate::agent {
 namespace {
 
 constexpr const char* kShutdownReason = "agent is shutting down";
+constexpr const char* kLeaseReason = "the lease ended without a controller";
 
 bool is_of_controller(const Event& event) {
   return std::visit(
@@ -93,9 +94,10 @@ std::optional<Instant> Session::wake_at() const {
   if (ended_until_) due(*ended_until_);
   if (retry_spool_at_) due(*retry_spool_at_);
   if (shutting_down_) due(shutdown_ends_at_);
-  if (state_ == State::checking || state_ == State::opening || state_ == State::armed ||
-      state_ == State::running)
+  if (state_ == State::checking || state_ == State::opening || state_ == State::armed)
     due(heard_at_ + kControllerSilentFor);
+  if (state_ == State::running && !run_.held && run_.leased_until != Instant::max())
+    due(run_.leased_until);
   if (state_ == State::opening) due(run_.opening_since + kArmAfter);
   if (state_ == State::running || state_ == State::draining) {
     due(run_.overdue_at);
@@ -115,6 +117,8 @@ void Session::on(const StreamUp&) {
   hello.running = run();
   hello.cluster = terms_.last_cluster();
   hello.term = terms_.highest(hello.cluster);
+  if (state_ != State::idle)
+    hello.epoch = run_.epochs.epoch_at(has_started() ? now_ - run_.start : Duration::min());
   if (has_started()) hello.run_start = run_.start;
   for (const SpoolAccount& a : spool_.accounts())
     hello.accounts.push_back({a.key.run, a.key.incarnation, a.last_seq, a.cause});
@@ -166,6 +170,7 @@ void Session::on(const Welcome& m) {
     case State::draining:
     case State::delivering:
       if (run_.started_said) say_started();
+      if (run_.applied) send(*run_.applied);
       say(Say::Level::info, "run resumed run=" + run_.id +
                                 " state=" + std::string(agent::name(state_)) +
                                 " records_waiting=" + std::to_string(spool_.living()));
@@ -185,19 +190,13 @@ void Session::on(const HeartbeatReply& m) {
   if (link_ != Link::up) return;
   heard();
   clock_.add(m);
+  answered_beat_ = m.sent;
+  if (m.lease > Duration::zero() && is_current(m.leased_run)) renew_lease(m.sent + m.lease);
   if (burst_left_ > 0) {
     --burst_left_;
     beat();
   }
 }
-
-void Session::on(const EpochPrepare& m) {
-  if (link_ != Link::up) return;
-  heard();
-  send(EpochReply{m.run, m.epoch, {{"plan", "this agent cannot change a live run yet", 0, 0}}});
-}
-
-void Session::on(const EpochCommit&) { heard(); }
 
 void Session::beat() {
   const auto e = clock_.estimate(now_);
@@ -242,8 +241,9 @@ void Session::on(Prepare& m) {
       m.timeline.epochs.empty() ? Parameters{} : m.timeline.epochs.front().parameters;
   run_.threads = first.threads;
   run_.drain = m.drain;
-  for (const Segment& s : m.timeline.segments)
-    run_.length = std::max(run_.length, s.offset + s.length);
+  run_.epochs = EpochBook(m.timeline.segments);
+  run_.on_controller_loss = m.on_controller_loss;
+  run_.first_lease = m.lease;
   spool_.open_account({run_.id, self_.incarnation}, run_.agent, cluster_);
   state_ = State::checking;
   say(Say::Level::info, "run prepared run=" + m.run + " target=" + first.target_url +
@@ -300,11 +300,12 @@ void Session::on(const Start& m) {
 // A start in the past is joined in the middle: time counts from there all the same.
 void Session::begin_at(Instant start) {
   const Instant begin = start >= now_ ? start : now_ + kJoinLead;
-  if (begin >= start + run_.length) return abandon("the run was over when this agent was to start");
+  if (begin >= start + run_.epochs.end())
+    return abandon("the run was over when this agent was to start");
   state_ = State::running;
   run_.start = start;
   run_.begin = begin;
-  run_.drain_ends_at = start + run_.length + run_.drain;
+  run_.drain_ends_at = start + run_.epochs.end() + run_.drain;
   run_.overdue_at = run_.drain_ends_at + kOverdueAfter;
   const auto e = clock_.estimate(now_);
   say(Say::Level::info, "run starts run=" + run_.id +
@@ -312,6 +313,8 @@ void Session::begin_at(Instant start) {
                             " at=" + format_duration(begin - start) +
                             " clock_bound=" + format_latency(e ? e->bound.count() : 0));
   actions_.push_back(StartWorkersAt{start, begin, run_.drain});
+  begin_lease();
+  for (const std::uint32_t epoch : std::exchange(run_.committed_early, {})) change_over(epoch);
 }
 
 // Nothing was sent: the run ends here without a record.
@@ -351,7 +354,7 @@ void Session::stop(Duration drain, const std::string& reason) {
   // A moment ahead, so that the stop is one instant for all workers.
   const Instant at = drain == Duration::zero() ? now_ : now_ + kStopLead;
   if (state_ == State::running && at <= run_.begin) return abandon(reason);
-  if (state_ == State::running && at < run_.start + run_.length) run_.end_reason = reason;
+  if (state_ == State::running && at < run_.start + run_.epochs.end()) run_.end_reason = reason;
   if (state_ == State::draining && at + drain >= run_.drain_ends_at) return;  // only ever shorter
   if (state_ == State::running)
     say(Say::Level::info,
@@ -395,9 +398,123 @@ void Session::on(const Stop& m) {
   pump();
 }
 
+// --- changes
+
+void Session::refuse_change(const std::string& run, std::uint32_t epoch, Problem problem) {
+  say(Say::Level::warning, "change refused run=" + run + " epoch=" + std::to_string(epoch) +
+                               " because=" + problem.what + " " + problem.text);
+  send(EpochReply{run, epoch, {std::move(problem)}});
+}
+
+void Session::on(EpochPrepare& m) {
+  if (link_ != Link::up) return;
+  heard();
+  const bool is_live =
+      state_ == State::opening || state_ == State::armed || state_ == State::running;
+  if (!is_current(m.run) || !is_live)
+    return refuse_change(
+        m.run, m.epoch,
+        {"busy", "agent " + self_.name + " has no part in run " + m.run +
+                     " that could change; it is " + std::string(agent::name(state_))});
+  if (m.epoch <= run_.epochs.committed()) return send(EpochReply{m.run, m.epoch, {}});
+  run_.epochs.prepare(m.epoch, m.from, m.timeline.segments);
+  actions_.push_back(CheckChange{std::move(m)});
+}
+
+void Session::on(const ChangeChecked& e) {
+  if (!is_current(e.run)) return;  // of a run that has ended meanwhile
+  if (!e.problems.empty()) {
+    run_.epochs.drop(e.epoch);
+    for (const Problem& p : e.problems)
+      say(Say::Level::warning, "change refused run=" + e.run + " epoch=" + std::to_string(e.epoch) +
+                                   " because=" + p.what + " " + p.text);
+  }
+  run_.epochs.checked(e.epoch);
+  send(EpochReply{e.run, e.epoch, e.problems});
+}
+
+void Session::on(const EpochCommit& m) {
+  if (link_ != Link::up) return;
+  heard();
+  if (!is_current(m.run)) return;
+  if (m.epoch <= run_.epochs.committed()) {
+    // Said again because the answer was lost, or is still to come; or it was in the timeline that
+    // this agent began with.
+    if (run_.applied && run_.applied->epoch >= m.epoch)
+      send(*run_.applied);
+    else if (m.epoch <= run_.epochs.first() && has_started())
+      send(EpochApplied{m.run, m.epoch, run_.begin - run_.start});
+    return;
+  }
+  if (state_ != State::opening && state_ != State::armed && state_ != State::running) return;
+  const EpochBook::Prepared* const change = run_.epochs.find(m.epoch);
+  if (!change || !change->is_checked)
+    return refuse_change(
+        m.run, m.epoch,
+        {"plan", "epoch " + std::to_string(m.epoch) + " is not prepared on agent " + self_.name +
+                     "; it has to be prepared first"});
+  if (state_ == State::running)
+    change_over(m.epoch);
+  else if (std::find(run_.committed_early.begin(), run_.committed_early.end(), m.epoch) ==
+           run_.committed_early.end())
+    run_.committed_early.push_back(m.epoch);
+}
+
+// A moment ahead if its instant has passed, so that it is one instant for all workers, and no
+// worker's past.
+void Session::change_over(std::uint32_t epoch) {
+  const EpochBook::Prepared* const change = run_.epochs.find(epoch);
+  if (!change) return;  // before the start more were prepared than are kept
+  const Instant at = std::max({run_.start + change->from, run_.begin, now_ + kChangeLead});
+  run_.epochs.commit(epoch, at - run_.start);
+  say(Say::Level::info, "run changes run=" + run_.id + " epoch=" + std::to_string(epoch) +
+                            " at=" + format_duration(at - run_.start));
+  actions_.push_back(ChangeWorkers{epoch, at});
+}
+
 void Session::on(const ChangedOver& e) {
-  if (state_ == State::running || state_ == State::draining)
-    send(EpochApplied{run_.id, e.epoch, e.at - run_.start});
+  if (state_ != State::running && state_ != State::draining) return;
+  run_.applied = EpochApplied{run_.id, e.epoch, e.at - run_.start};
+  send(*run_.applied);
+}
+
+// --- the lease
+
+// The first one begins with the start. If that is past, the controller counts from when it told us,
+// which was after the last heartbeat that it answered.
+void Session::begin_lease() {
+  if (run_.first_lease <= Duration::zero()) return;
+  const auto clock = clock_.estimate(now_);
+  const Instant from = run_.start >= now_ ? run_.start - (clock ? clock->bound : Duration::zero())
+                                          : answered_beat_.value_or(now_);
+  run_.leased_until = from + run_.first_lease;
+  actions_.push_back(LeaseWorkers{run_.leased_until});
+}
+
+void Session::renew_lease(Instant until) {
+  if (state_ != State::running || run_.leased_until == Instant::max()) return;
+  if (until <= run_.leased_until) return;
+  run_.leased_until = until;
+  actions_.push_back(LeaseWorkers{until});
+  if (!run_.held || now_ >= until) return;
+  run_.held = false;
+  say(Say::Level::info, "lease renewed run=" + run_.id + " then=requests go on");
+}
+
+// The workers know by themselves.
+void Session::lease_ended() {
+  switch (run_.on_controller_loss) {
+    case OnControllerLoss::go_on:
+      run_.held = true;
+      say(Say::Level::warning, "lease ended run=" + run_.id +
+                                   " then=connections stay, and no request is sent until a "
+                                   "controller renews it");
+      break;
+    case OnControllerLoss::drain:
+      return stop(run_.drain, kLeaseReason);
+    case OnControllerLoss::stop:
+      return stop(Duration::zero(), kLeaseReason);
+  }
 }
 
 void Session::on(const WorkersDrained&) {
@@ -560,7 +677,7 @@ void Session::tick_run() {
       if (silent_too_long()) abandon(silent_reason());
       break;
     case State::running:
-      if (silent_too_long()) return stop(run_.drain, silent_reason());
+      if (!run_.held && now_ >= run_.leased_until) lease_ended();
       [[fallthrough]];
     case State::draining:
       if (run_.first_request && !run_.started_said && now_ - run_.begin >= kStartedAfter)

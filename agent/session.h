@@ -10,8 +10,13 @@
 //   idle -> checking -> opening -> armed -> running -> draining -> delivering -> idle
 //
 // They are independent: a run goes on while the link is down, and what has to be said is said when
-// it is up again. Only silence of kControllerSilentFor ends the load from here (the dead-man), so
-// that no load is left running with nobody in charge.
+// it is up again. Load needs a lease, so that none is left running with nobody in charge: it is
+// counted from the heartbeat that the controller answered with it, and when it has ended the
+// workers hold by themselves; what happens then is the run's OnControllerLoss. Before the start,
+// silence of kControllerSilentFor gives the run up.
+//
+// A change of the run's parameters comes in two steps: prepared, which checks it and changes
+// nothing, and committed, which hands it to the workers with the one instant for all of them.
 //
 // What was counted is in the spool, not here: records of this run, of earlier ones, and of earlier
 // incarnations of this agent wait there side by side, and outlive this process. After a Welcome,
@@ -28,6 +33,7 @@
 #include <vector>
 
 #include "agent/clock_sync.h"
+#include "agent/epoch_book.h"
 #include "agent/messages.h"
 #include "agent/spool.h"
 #include "agent/term_book.h"
@@ -63,6 +69,12 @@ struct IntervalClosed {  // of the agent; everything but run, agent, incarnation
   std::vector<std::uint64_t> taken = {};
 };
 
+struct ChangeChecked {
+  std::string run;
+  std::uint32_t epoch = 0;
+  std::vector<Problem> problems;  // empty: ChangeWorkers will find what it needs
+};
+
 struct ChangedOver {  // all workers, to this epoch
   std::uint32_t epoch = 0;
   Instant at;
@@ -72,10 +84,10 @@ struct WorkersDrained {};     // after the last IntervalClosed
 struct ShutdownRequested {};  // SIGTERM, SIGINT
 struct Tick {};               // not before wake_at()
 
-using Event =
-    std::variant<StreamUp, StreamDown, Welcome, Rejected, HeartbeatReply, Prepare, Start, RecordAck,
-                 Stop, EpochPrepare, EpochCommit, PreflightDone, WorkersOpening, FirstRequest,
-                 IntervalClosed, ChangedOver, WorkersDrained, ShutdownRequested, Tick>;
+using Event = std::variant<StreamUp, StreamDown, Welcome, Rejected, HeartbeatReply, Prepare, Start,
+                           RecordAck, Stop, EpochPrepare, EpochCommit, PreflightDone,
+                           WorkersOpening, FirstRequest, IntervalClosed, ChangeChecked, ChangedOver,
+                           WorkersDrained, ShutdownRequested, Tick>;
 
 // --- actions
 
@@ -95,6 +107,16 @@ struct StartWorkersAt {
   Instant begin;  // when this agent begins: then, or later
   Duration drain{};
 };
+struct CheckChange {  // elsewhere; answered by ChangeChecked
+  EpochPrepare change;
+};
+struct ChangeWorkers {  // to the change that was checked for this epoch
+  std::uint32_t epoch = 0;
+  Instant at;
+};
+struct LeaseWorkers {  // no request leaves from here on, until told a later instant
+  Instant until;
+};
 struct StopWorkers {
   Instant at;
   Duration drain{};
@@ -113,17 +135,20 @@ struct Leave {                    // flush the stream and end the process
 };
 
 using Action = std::variant<Send, Disconnect, RunPreflight, OpenWorkers, StartWorkersAt,
-                            StopWorkers, ReleaseIntervals, ReleaseWorkers, Say, Leave>;
+                            CheckChange, ChangeWorkers, LeaseWorkers, StopWorkers, ReleaseIntervals,
+                            ReleaseWorkers, Say, Leave>;
 using Actions = std::vector<Action>;
 
 class Session {
  public:
-  static constexpr Duration kControllerSilentFor = std::chrono::seconds(60);  // then load stops
+  static constexpr Duration kControllerSilentFor = std::chrono::seconds(60);  // before a start
   static constexpr Duration kLinkSilentFor = std::chrono::seconds(10);        // then dial again
   static constexpr Duration kArmAfter = std::chrono::seconds(30);  // armed with what there is
   static constexpr Duration kStopLead =
       std::chrono::milliseconds(20);  // so that all workers hear of it in time
-  static constexpr Duration kJoinLead = std::chrono::milliseconds(20);  // the same, for a start
+  // The same for a start in the past, and for a change.
+  static constexpr Duration kJoinLead = std::chrono::milliseconds(20);
+  static constexpr Duration kChangeLead = std::chrono::milliseconds(20);
   static constexpr Duration kStartedAfter =
       std::chrono::seconds(1);  // Started without the slowest workers
   static constexpr Duration kResumeHold = std::chrono::seconds(2);
@@ -160,8 +185,14 @@ class Session {
     std::string id;
     std::string agent;
     std::uint32_t threads = 0;
-    Duration length{};  // of all phases
+    EpochBook epochs;
+    std::vector<std::uint32_t> committed_early;  // before the start
+    std::optional<EpochApplied> applied;         // the last one
     Duration drain{};
+    OnControllerLoss on_controller_loss = OnControllerLoss::go_on;
+    Duration first_lease{};
+    Instant leased_until = Instant::max();  // max: it needs none
+    bool held = false;                      // the lease has ended
     Instant opening_since;
     WorkersOpening opening;
     Instant start;       // T, the run's common start
@@ -184,12 +215,13 @@ class Session {
   void on(const Start& m);
   void on(const RecordAck& m);
   void on(const Stop& m);
-  void on(const EpochPrepare& m);
+  void on(EpochPrepare& m);
   void on(const EpochCommit& m);
   void on(const PreflightDone& e);
   void on(const WorkersOpening& e);
   void on(const FirstRequest& e);
   void on(IntervalClosed& e);
+  void on(const ChangeChecked& e);
   void on(const ChangedOver& e);
   void on(const WorkersDrained&);
   void on(const ShutdownRequested&);
@@ -210,6 +242,11 @@ class Session {
   void refuse(const std::string& run, Problem problem);
   void arm();
   void begin_at(Instant start);
+  void refuse_change(const std::string& run, std::uint32_t epoch, Problem problem);
+  void change_over(std::uint32_t epoch);
+  void begin_lease();
+  void renew_lease(Instant until);
+  void lease_ended();
   void say_started();
   void stop(Duration drain, const std::string& reason);
   void begin_delivery();
@@ -238,6 +275,7 @@ class Session {
   Duration beat_every_ = std::chrono::seconds(1);
   int burst_left_ = 0;
   ClockSync clock_;
+  std::optional<Instant> answered_beat_;  // when the last heartbeat that was answered was sent
 
   State state_ = State::idle;
   Run run_;

@@ -290,11 +290,30 @@ void AgentHost::act(a::OpenWorkers&) {
 }
 
 void AgentHost::act(a::StartWorkersAt& m) { process_->crew->start_at(m.at, m.begin, m.drain); }
+
+void AgentHost::act(a::CheckChange& m) {
+  const std::uint64_t number = process_->number;
+  outside_.world.after(outside_.world.between(1ms, 200ms), [this, number, change = m.change] {
+    in_process(number, [this, change] {
+      process_->changes[change.epoch] = change.timeline;
+      on_event(a::ChangeChecked{change.run, change.epoch, {}});
+    });
+  });
+}
+
+void AgentHost::act(a::ChangeWorkers& m) {
+  process_->crew->change(process_->changes.at(m.epoch), m.epoch, m.at);
+  process_->changes.erase(process_->changes.begin(), process_->changes.upper_bound(m.epoch));
+}
+
+void AgentHost::act(a::LeaseWorkers& m) { process_->crew->lease(m.until); }
+
 void AgentHost::act(a::StopWorkers& m) { process_->crew->stop(m.at, m.drain); }
 
 void AgentHost::act(a::ReleaseWorkers&) {
   if (process_->crew) process_->crew->release();
   process_->crew.reset();
+  process_->changes.clear();
 }
 
 void AgentHost::act(a::Say& m) { outside_.world.tell(name_, m.text); }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,7 +83,8 @@ class AgentHost {
     std::shared_ptr<FakeCrew> crew;
     std::uint64_t undurable = 0;            // sent requests in records that the disk has not taken
     std::optional<agent::Prepare> checked;  // between a pre-flight and OpenWorkers
-    std::string agent_name;                 // that `checked` knows the agent by
+    std::map<std::uint32_t, ShareTimeline> changes;  // checked, by epoch
+    std::string agent_name;                          // that `checked` knows the agent by
     Network::StreamId stream = 0;
     ControllerHost* controller = nullptr;  // at the other end of `stream`
     std::uint64_t timer = 0;
@@ -111,6 +113,9 @@ class AgentHost {
   void act(agent::RunPreflight& a);
   void act(agent::OpenWorkers& a);
   void act(agent::StartWorkersAt& a);
+  void act(agent::CheckChange& a);
+  void act(agent::ChangeWorkers& a);
+  void act(agent::LeaseWorkers& a);
   void act(agent::StopWorkers& a);
   void act(agent::ReleaseIntervals&) {}  // a killed process has lost what it had not handed over
   void act(agent::ReleaseWorkers& a);

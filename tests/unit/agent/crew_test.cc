@@ -43,7 +43,7 @@ class CrewTest : public testing::Test {
         Route{*IpAddress::parse("127.0.0.1"), {"127.0.0.1", server.port()}, nullptr});
     c.method_path = "/spate.target.v1.Calls/Call";
     c.message = *MessageTemplate::compile("spate.target.v1.Calls/Call", "",
-                                          R"({"call":{"text":"c={{connection}} s={{seq}}"}})");
+                                          R"({"call":{"text":"{{connection}}"}})");
     c.timeout = 10s;
     call = prepare(c);
     first = assignment(1, connections, workers);
@@ -127,6 +127,7 @@ TEST_F(CrewTest, TakesOnWorkersAndLetsThemIdle) {
     EXPECT_GT(last_of(e).counters.sent, 0U);
   }
   EXPECT_EQ(server.accepted(), 8U + 4U + 6U) << "what stays on its worker stays open";
+  EXPECT_EQ(server.messages().size(), 8U + 4U + 4U) << "two connections came back with theirs";
 }
 
 TEST_F(CrewTest, LeavesNobodyBehindWhenAChangeForMoreWorkersIsReplaced) {

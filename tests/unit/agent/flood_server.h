@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -74,6 +75,10 @@ class FloodServer {
   std::map<char, std::uint64_t> flags() {
     const std::lock_guard lock(mutex_);
     return flags_;
+  }
+  std::set<std::string> messages() {  // the first thousand different ones
+    const std::lock_guard lock(mutex_);
+    return messages_;
   }
   std::string last_message() {
     const std::lock_guard lock(mutex_);
@@ -201,6 +206,7 @@ class FloodServer {
         const std::lock_guard lock(mutex_);
         ++flags_[frame.payload[0]];
         last_message_ = frame.payload.substr(5);
+        if (messages_.size() < 1000) messages_.insert(last_message_);
       }
       if (frame.type == h2::kHeaders && !behaviour_.trailers_only.empty())
         out += h2::frame(h2::kHeaders, h2::kEndHeaders | h2::kEndStream, frame.stream,
@@ -231,6 +237,7 @@ class FloodServer {
   std::map<Heard, std::uint64_t> heard_;
   std::map<char, std::uint64_t> flags_;
   std::string last_message_;
+  std::set<std::string> messages_;
   std::map<int, Peer> peers_;
   std::thread thread_;
 };

@@ -20,6 +20,7 @@ struct World {
   Result<std::vector<IpAddress>> addresses = std::vector<IpAddress>{ip("127.0.0.1")};
   std::vector<IpAddress> silent;
   std::vector<IpAddress> probed;
+  int resolved = 0;
   std::optional<Error> compile_error;
   std::optional<Error> probe_error;
   PreflightRules rules;
@@ -44,11 +45,23 @@ struct World {
     request.incarnation = 77;
   }
 
-  PreflightResult check() {
+  PreflightResult check() { return agent::check(request, rules, world()); }
+  PreflightResult check(const PreflightResult& run, const Parameters& parameters) {
+    ChangeRequest change;
+    change.run = request;
+    change.assignments = {run.assignment};
+    change.change = {"run-1", 3, 7s, {{{3, parameters}}, {{7s, 3s, 1, 3, false}}}};
+    return agent::check(change, rules, world());
+  }
+
+  PreflightWorld world() {
     PreflightWorld w;
     w.descriptors = [this] { return descriptors; };
     w.local_ports = [this] { return ports; };
-    w.resolve = [this](const std::string&) { return addresses; };
+    w.resolve = [this](const std::string&) {
+      ++resolved;
+      return addresses;
+    };
     w.compile = [this](const std::string&, const std::string&,
                        const std::string&) -> Result<std::shared_ptr<const MessageTemplate>> {
       if (compile_error) return *compile_error;
@@ -65,7 +78,7 @@ struct World {
       if (probe_error) return *probe_error;
       return {};
     };
-    return agent::check(request, rules, w);
+    return w;
   }
 
   Problem only_problem() {
@@ -218,6 +231,91 @@ TEST(Preflight, RefusesAShareThatMakesNoSense) {
     make(w.request.prepare);
     EXPECT_EQ(w.only_problem().what, "plan");
   }
+}
+
+TEST(Preflight, PreparesEachTargetAndMethodOfAPlanOnce) {
+  World w;
+  Prepare& p = w.request.prepare;
+  Parameters other = p.timeline.epochs[0].parameters;
+  other.call.compress = true;
+  other.call.message_json = "{}";
+  p.timeline.epochs.push_back({3, other});
+  other.call.method = "a.B/D";
+  other.threads = 6;
+  p.timeline.epochs.push_back({4, other});
+  other.target_url = "grpc://target:7001";
+  p.timeline.epochs.push_back({5, other});
+  const PreflightResult r = w.check();
+  ASSERT_TRUE(r.assignment) << r.problems[0].text;
+  const auto& e = r.assignment->epochs;
+  EXPECT_EQ(e[0].call, e[1].call);
+  EXPECT_NE(e[2].call, e[0].call);
+  EXPECT_EQ(e[2].call->route, e[0].call->route) << "connections stay";
+  EXPECT_EQ(e[3].call->route, e[0].call->route);
+  EXPECT_NE(e[4].call->route, e[0].call->route);
+  EXPECT_EQ(w.probed.size(), 3U) << "C, D, and D of the other port";
+  EXPECT_EQ(w.resolved, 2);
+  EXPECT_EQ(r.assignment->workers, 6U);
+  EXPECT_EQ(r.assignment->numbered_connections, 300U);
+  EXPECT_EQ(descriptors_needed(p), 300U + 6 * 8 + 64);
+}
+
+TEST(Preflight, SharesWithTheRunWhatAChangeLeaves) {
+  World w;
+  const PreflightResult run = w.check();
+  Parameters p = w.request.prepare.timeline.epochs[0].parameters;
+  p.load.connections = 200;
+  p.threads = 5;
+  w.probed.clear();
+  w.resolved = 0;
+  const PreflightResult load = w.check(run, p);
+  ASSERT_TRUE(load.assignment) << load.problems[0].text;
+  EXPECT_EQ(load.assignment->epochs.at(0).call, run.assignment->epochs.at(0).call);
+  EXPECT_EQ(load.assignment->segments.front().offset, 7s);
+  EXPECT_EQ(load.assignment->workers, 4U) << "numbers go on as they began";
+  EXPECT_TRUE(w.probed.empty());
+
+  p.call.timeout = 3s;
+  const PreflightResult timeout = w.check(run, p);
+  ASSERT_TRUE(timeout.assignment);
+  EXPECT_EQ(timeout.assignment->epochs.at(0).call->timeout, 3s);
+  EXPECT_EQ(timeout.assignment->epochs.at(0).call->route, run.assignment->epochs.at(0).call->route);
+  EXPECT_EQ(w.resolved, 0) << "the address that was chosen stays";
+}
+
+TEST(Preflight, ChecksAChangeAsItChecksARun) {
+  World w;
+  const PreflightResult run = w.check();
+  const Parameters good = w.request.prepare.timeline.epochs[0].parameters;
+  const auto what = [&](auto change) {
+    Parameters p = good;
+    change(p);
+    const PreflightResult r = w.check(run, p);
+    return r.problems.size() == 1 ? r.problems[0].what : "?";
+  };
+  w.rules.max_connections = 400;
+  w.ports = {40000, 40449};
+  EXPECT_EQ(what([](Parameters& p) { p.load.connections = 401; }), "connections");
+  w.rules.max_connections.reset();
+  EXPECT_EQ(what([](Parameters& p) { p.load.connections = 451; }), "ports");
+  w.descriptors = 400;
+  EXPECT_EQ(what([](Parameters& p) { p.load.connections = 390; }), "descriptors");
+  w.descriptors = 20'000;
+  EXPECT_EQ(what([](Parameters& p) { p.threads = 0; }), "plan");
+  EXPECT_EQ(what([](Parameters& p) { p.target_url = "http://x:1"; }), "target");
+  w.addresses = std::vector<IpAddress>{ip("10.0.0.7")};
+  EXPECT_EQ(what([](Parameters& p) { p.target_url = "grpc://elsewhere:7000"; }), "allow");
+  w.compile_error = Error{ErrorCode::invalid, "/call: unknown field"};
+  EXPECT_EQ(what([](Parameters& p) { p.call.message_json = "{\"x\":1}"; }), "message");
+  w.compile_error.reset();
+  w.probe_error = Error{ErrorCode::not_found, "UNIMPLEMENTED"};
+  EXPECT_EQ(what([](Parameters& p) { p.call.method = "a.B/X"; }), "method");
+
+  ChangeRequest late;
+  late.run = w.request;
+  late.assignments = {run.assignment};
+  late.change = {"run-1", 3, 7s, {{{3, good}}, {{8s, 2s, 1, 3, false}}}};
+  EXPECT_EQ(agent::check(late, w.rules, w.world()).problems.at(0).what, "plan");
 }
 
 TEST(Process, ReadsPlausibleNumbers) {

@@ -67,7 +67,8 @@ class SessionHarness {
       if (!h || h->sent < up_since) continue;
       const Instant t1 = h->sent;
       now += 200us;
-      feed(HeartbeatReply{t1, at_controller(t1 + 100us), at_controller(t1 + 100us), t1 + 200us});
+      feed(HeartbeatReply{t1, at_controller(t1 + 100us), at_controller(t1 + 100us), t1 + 200us,
+                          lease > 0s ? "run-1" : "", lease});
     }
   }
 
@@ -95,6 +96,19 @@ class SessionHarness {
     p.timeline.segments = {{0s, 10s, 0, 1, false}};
     p.drain = 5s;
     return p;
+  }
+
+  // From `from` on, 20 connections.
+  EpochPrepare change(std::uint32_t epoch, Duration from, const std::string& run = "run-1") const {
+    EpochPrepare c;
+    c.run = run;
+    c.epoch = epoch;
+    c.from = from;
+    Parameters parameters = plan().timeline.epochs[0].parameters;
+    parameters.load.connections = 20;
+    c.timeline.epochs = {{epoch, parameters}};
+    c.timeline.segments = {{from, 10s - from, 0, epoch, false}};
+    return c;
   }
 
   WorkersOpening opened(std::uint64_t established = 10, bool settled = true) const {
@@ -164,7 +178,8 @@ class SessionHarness {
   Instant up_since;
   Instant t0;
   bool mute = false;
-  Actions actions;  // of the last step
+  Duration lease{};  // granted with every answer; 0: none
+  Actions actions;   // of the last step
   std::vector<AgentMessage> sent;
   std::vector<std::string> story;
   std::size_t answered = 0;

@@ -101,6 +101,24 @@ const std::vector<Row>& table() {
       {"interval",
        [](auto&) { return IntervalClosed{lawful(1s, 1s, 4, 4, 1)}; },
        {I, C, O, A, R, D, V, L}},
+      {"prepare of a change",
+       [](SessionHarness& h) { return h.change(2, 5s); },
+       {I, C, O, A, R, D, V, L}},
+      {"change checked",
+       [](auto&) {
+         return ChangeChecked{"run-1", 2, {}};
+       },
+       {I, C, O, A, R, D, V, L}},
+      {"commit of a change",
+       [](auto&) {
+         return EpochCommit{"run-1", 2};
+       },
+       {I, C, O, A, R, D, V, L}},
+      {"changed over",
+       [](SessionHarness& h) {
+         return ChangedOver{2, h.now};
+       },
+       {I, C, O, A, R, D, V, L}},
       // In go_to(running) without a record: nothing to deliver.
       {"drained", [](auto&) { return WorkersDrained{}; }, {I, C, O, A, I, V, V, L}},
       {"shutdown", [](auto&) { return ShutdownRequested{}; }, {L, L, L, L, D, D, V, L}},
@@ -467,29 +485,6 @@ TEST(Session, TellsLaterHowARunEndedWhileTheStreamWasDown) {
   h.feed(StreamDown{});
   h.connect();
   EXPECT_EQ(h.sent_of<Finished>().size(), 1U);
-}
-
-TEST(Session, StopsLoadWhenNobodyIsInCharge) {
-  SessionHarness h;
-  Prepare p = h.plan();
-  p.timeline.segments = {{0s, 1h, 0, 1, false}};
-  h.connect();
-  h.feed(p);
-  h.feed(PreflightDone{"run-1", {}});
-  h.feed(h.opened());
-  h.feed(Start{"run-1", h.at_controller(h.now)});
-  h.pass(300s);
-  EXPECT_EQ(h.session.state(), State::running);
-  h.feed(StreamDown{});
-  h.pass(58s);
-  EXPECT_EQ(h.session.state(), State::running);
-  h.pass(3s);
-  EXPECT_EQ(h.session.state(), State::draining);
-  h.close_interval();
-  h.feed(WorkersDrained{});
-  h.connect();
-  h.feed(RecordAck{"run-1", 77, 0});
-  EXPECT_EQ(h.sent_of<Finished>().at(0), (Finished{"run-1", 1, "no controller was heard for 1m"}));
 }
 
 TEST(Session, KeepsAWindowOfRecordsOnTheWire) {
