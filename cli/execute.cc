@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/descriptors.h"
@@ -98,7 +99,8 @@ int finish(OperatorClient& client, const Execution& execution, const std::string
 }
 
 int submit_and_follow(OperatorClient& client, const Execution& execution,
-                      const ops::v1::SubmitRequest& request, LocalCluster* cluster) {
+                      const ops::v1::SubmitRequest& request, const Plan& plan,
+                      LocalCluster* cluster) {
   const auto keep_waiting = [cluster] {
     if (cluster)
       for (const auto& death : cluster->news_of_deaths()) say("spate: " + death);
@@ -118,7 +120,11 @@ int submit_and_follow(OperatorClient& client, const Execution& execution,
     return kPassed;
   }
   say("run " + reply->run());
-  const Followed followed = follow(client, reply->run(), {.stops_run = true, .cluster = cluster});
+  const Followed followed = follow(
+      client, reply->run(),
+      {.stops_run = true,
+       .cluster = cluster,
+       .reconnect_for = std::max<Duration>(plan.controller_loss_limit, std::chrono::minutes(1))});
   if (cluster && interrupts() > 1) cluster->kill();
   return finish(client, execution, reply->run(), followed);
 }
@@ -161,7 +167,7 @@ int execute(const Execution& execution) {
   }
   auto client = OperatorClient::create(controller);
   if (!client) return fail(client.error());
-  return submit_and_follow(**client, execution, request, cluster.get());
+  return submit_and_follow(**client, execution, request, prepared.plan, cluster.get());
 }
 
 }  // namespace spate::cli

@@ -3,12 +3,15 @@
 #include <poll.h>
 
 #include <cstdio>
+#include <set>
+#include <utility>
 
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/local_cluster.h"
 #include "cli/progress.h"
 #include "common/clock.h"
+#include "common/units.h"
 #include "proto/operator.pb.h"
 
 namespace spate::cli {
@@ -16,7 +19,6 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kReconnectFor{30};
 constexpr int kReconnectEveryMs = 1'000;
 constexpr int kLinesPerHeading = 30;
 
@@ -28,7 +30,6 @@ class Follower {
       : client_(client), run_(run), options_(options) {}
 
   Followed follow() {
-    Instant broken_since{};
     while (true) {
       lines_before_ = lines_;
       const auto ended = client_.watch(
@@ -38,12 +39,8 @@ class Follower {
       if (!is_staying()) return leave();
       if (!ended && !is_worth_another_try(ended.error()))
         return {std::nullopt, fail(ended.error())};
-      if (lines_ != lines_before_ || broken_since == Instant{}) {
-        broken_since = BootClock::now();
-        say("spate: the connection to the controller broke" +
-            (ended ? "" : " (" + ended.error().message + ")") + "; trying again for 30 s");
-      }
-      if (BootClock::now() - broken_since > kReconnectFor) return give_up();
+      if (!broken_since_ || lines_ != lines_before_) say_broken(ended);
+      if (BootClock::now() - *broken_since_ > options_.reconnect_for) return give_up();
       pause();
     }
   }
@@ -53,8 +50,24 @@ class Follower {
     return error.code == ErrorCode::unavailable || error.code == ErrorCode::internal;
   }
 
+  void say_broken(const Result<void>& ended) {
+    broken_since_ = BootClock::now();
+    is_away_ = true;
+    say("spate: the connection to the controller broke" +
+        (ended ? "" : " (" + ended.error().message + ")") +
+        "; the agents go on without it. Trying again for " +
+        format_duration(options_.reconnect_for));
+  }
+
   void on_event(const ops::v1::WatchEvent& event) {
     ++lines_;
+    if (std::exchange(is_away_, false)) {
+      say("spate: the controller is there again, after " +
+          std::to_string((BootClock::now() - *broken_since_) / seconds(1)) + " s");
+    }
+    // A controller tells a new watcher everything that has happened so far.
+    if (event.has_event() && !told_.insert({event.event().at_ms(), event.event().text()}).second)
+      return;
     if (event.has_progress()) {
       if (rows_++ % kLinesPerHeading == 0) say(progress_heading());
       say(format_progress(event.progress()));
@@ -80,6 +93,12 @@ class Follower {
     if (options_.cluster) {
       for (const auto& death : options_.cluster->news_of_deaths()) say("spate: " + death);
       if (options_.cluster->controller_has_ended()) return false;
+      // The controller would wait for them: they might come back. These do not.
+      if (options_.cluster->agents_have_ended() && !std::exchange(stopped_for_agents_, true)) {
+        say("spate: every agent has ended: so does the run");
+        if (const auto stopped = client_.stop(run_, true); !stopped)
+          say("spate: " + stopped.error().message);
+      }
     }
     return true;
   }
@@ -99,9 +118,10 @@ class Follower {
   }
 
   Followed give_up() {
-    say("spate: the controller did not come back within 30 s. The agents stop by themselves when "
-        "they have not "
-        "heard from it for a minute. When it is back: spate status " +
+    say("spate: the controller did not come back within " +
+        format_duration(options_.reconnect_for) +
+        ". The agents do what the plan says for that, and keep what they have counted until it is "
+        "back: then spate status " +
         run_ + ", spate report " + run_);
     return {std::nullopt, kFailed};
   }
@@ -116,6 +136,10 @@ class Follower {
   const FollowOptions options_;
   std::optional<ops::v1::End> end_;
   bool asked_to_stop_ = false;
+  bool stopped_for_agents_ = false;
+  std::optional<Instant> broken_since_;
+  bool is_away_ = false;  // since then
+  std::set<std::pair<std::int64_t, std::string>> told_;
   std::uint64_t lines_ = 0, lines_before_ = 0, rows_ = 0;
 };
 

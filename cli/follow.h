@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/operator_client.h"
+#include "common/clock.h"
 
 namespace spate::cli {
 
@@ -14,6 +15,8 @@ class LocalCluster;
 struct FollowOptions {
   bool stops_run = false;  // Ctrl-C stops the run and waits for its end; otherwise it only leaves
   LocalCluster* cluster = nullptr;  // its deaths are told; may be null
+  // How long a connection that broke is tried again: a controller may be restarted meanwhile.
+  Duration reconnect_for = std::chrono::minutes(10);
 };
 
 struct Followed {
@@ -25,8 +28,7 @@ struct Followed {
   int exit_code = 0;
 };
 
-// If the connection breaks it is tried again for 30 s. What went wrong has been printed when this
-// returns.
+// If the connection breaks it is tried again. What went wrong has been printed when this returns.
 Followed follow(OperatorClient& client, const std::string& run, const FollowOptions& options);
 
 }  // namespace spate::cli

@@ -106,8 +106,8 @@ Result<std::string> LocalCluster::wait_ready(Member& member, const std::string& 
 }
 
 Result<void> LocalCluster::start_controller(const std::string& store, const Say& say) {
-  const auto member =
-      launch("spate-controller", "spate-controller", {"--listen", "127.0.0.1:0", "--store", store});
+  const auto member = launch("spate-controller", "spate-controller",
+                             {"--listen", "127.0.0.1:0", "--store", store, "--no-adopt"});
   if (!member) return member.error();
   const auto line = wait_ready(**member, "listening on ");
   if (!line) return line.error();
@@ -201,6 +201,16 @@ std::vector<std::string> LocalCluster::news_of_deaths() {
 
 bool LocalCluster::controller_has_ended() {
   return !members_.empty() && members_.front()->process.ended().has_value();
+}
+
+bool LocalCluster::agents_have_ended() {
+  bool has_agents = false;
+  for (auto& member : members_) {
+    if (!member->name.starts_with("spate-agent")) continue;
+    has_agents = true;
+    if (!member->process.ended()) return false;
+  }
+  return has_agents;
 }
 
 void LocalCluster::stop() {

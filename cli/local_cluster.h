@@ -45,6 +45,7 @@ class LocalCluster {
   // Of each child that has ended since the last call: which, how, and the last lines of its log.
   std::vector<std::string> news_of_deaths();
   bool controller_has_ended();
+  bool agents_have_ended();  // all of them
   // Asks everybody to end, waits, makes them end. The logs are kept if anybody had ended badly
   // before.
   void stop();

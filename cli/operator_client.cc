@@ -25,6 +25,17 @@ std::string cause(const std::string& text) {
   return last == std::string::npos ? text : text.substr(last + 2);
 }
 
+// Whether gRPC says it, not the controller: nobody is there, or the connection broke.
+bool is_of_the_transport(const std::string& text) {
+  if (text.empty()) return true;
+  for (const char* words : {"failed to connect", "Socket closed", "Connection reset", "recvmsg",
+                            "Broken pipe", "GOAWAY", "keepalive", "Deadline Exceeded",
+                            "Stream removed", "Endpoint closed", "Transport closed"}) {
+    if (text.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
 bool until_interrupted() { return interrupts() == 0; }
 
 // A queue for one call: waits for each step of it, and is emptied before it is destroyed.
@@ -69,6 +80,8 @@ struct OperatorClient::Impl {
     switch (status.error_code()) {
       case grpc::StatusCode::UNAVAILABLE:
       case grpc::StatusCode::DEADLINE_EXCEEDED:
+        if (!is_of_the_transport(text))
+          return {ErrorCode::unavailable, "the controller at " + address + ": " + text};
         return {ErrorCode::unavailable, "no controller answers at " + address + " (" + cause(text) +
                                             "): start one with `spate-controller --listen " +
                                             address + "`, or name another with --controller"};

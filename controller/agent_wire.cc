@@ -165,8 +165,9 @@ AgentMessage from_wire(const WireIn& message) {
   return AgentNonsense{"a message of a kind that this controller does not know"};
 }
 
-WireOut to_wire(const ControllerMessage& message, std::int64_t now_ns) {
+WireOut to_wire(const ControllerMessage& message, std::uint64_t term, std::int64_t now_ns) {
   ToWire visitor{now_ns, {}};
+  visitor.out.set_term(term);
   std::visit(visitor, message);
   return std::move(visitor.out);
 }

@@ -14,6 +14,7 @@ namespace spate::controller {
 // What cannot be right becomes AgentNonsense.
 AgentMessage from_wire(const agent::v1::AgentMessage& message);
 // `now_ns` is the third stamp of a heartbeat reply.
-agent::v1::ControllerMessage to_wire(const ControllerMessage& message, std::int64_t now_ns);
+agent::v1::ControllerMessage to_wire(const ControllerMessage& message, std::uint64_t term,
+                                     std::int64_t now_ns);
 
 }  // namespace spate::controller

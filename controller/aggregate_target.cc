@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "common/units.h"
 #include "controller/aggregate.h"
@@ -210,6 +211,10 @@ Balance Aggregate::balance(std::vector<std::string>& lines) const {
     add_agent(unknown);
   }
 
+  // In one order, whatever order the records came in.
+  std::sort(facts.agents.begin(), facts.agents.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.agent, a.incarnation) < std::tie(b.agent, b.incarnation);
+  });
   auto result = check_balance(facts);
   lines = std::move(result.lines);
   if (!result.worst_line.empty()) {

@@ -4,18 +4,24 @@
 
 namespace spate::controller {
 
-void ClosedRuns::add(const std::string& run, Ledger ledger) {
+void ClosedRuns::add(const std::string& run, std::map<std::string, std::string> agents,
+                     Ledger ledger) {
   if (runs_.size() >= kMaxClosedRuns) runs_.pop_front();
-  runs_.push_back({run, std::move(ledger)});
+  runs_.push_back({run, std::move(agents), std::move(ledger)});
 }
 
 void ClosedRuns::restore(const Mark& mark) {
   if (One* one = find(mark.run)) one->ledger.restore(mark.agent, mark.incarnation, mark.seq);
 }
 
-ClosedRuns::Ruling ClosedRuns::offer(const AgentRecord& record) {
-  One* one = find(record.record.key.run);
+ClosedRuns::Ruling ClosedRuns::offer(const AgentRecord& record, const std::string& agent_id) {
+  const RecordKey& key = record.record.key;
+  One* one = find(key.run);
   if (one == nullptr) return Ruling::unknown_run;
+  // An old store does not say who its agents were.
+  const auto owner_of = one->agents.find(key.agent);
+  if (owner_of == one->agents.end() || (owner_of->second != agent_id && !owner_of->second.empty()))
+    return Ruling::not_its_own;
   const auto hash = static_cast<std::uint64_t>(std::hash<std::string>{}(record.bytes)) | 1U;
   const Ledger::Entry entry = one->ledger.offer(record.record, hash);
   return entry.ruling == Ledger::Ruling::accepted ? Ruling::store : Ruling::acknowledge;
@@ -33,6 +39,22 @@ std::uint64_t ClosedRuns::committed_mark(const std::string& run, const std::stri
 
 bool ClosedRuns::has(const std::string& run) const {
   return const_cast<ClosedRuns*>(this)->find(run) != nullptr;
+}
+
+std::string ClosedRuns::owner(const std::string& run, const std::string& name) const {
+  const One* one = const_cast<ClosedRuns*>(this)->find(run);
+  if (one == nullptr) return "";
+  const auto it = one->agents.find(name);
+  return it == one->agents.end() ? "" : it->second;
+}
+
+std::string ClosedRuns::name_of(const std::string& run, const std::string& agent_id) const {
+  const One* one = const_cast<ClosedRuns*>(this)->find(run);
+  if (one == nullptr) return "";
+  for (const auto& [name, id] : one->agents) {
+    if (id == agent_id) return name;
+  }
+  return "";
 }
 
 ClosedRuns::One* ClosedRuns::find(const std::string& run) {

@@ -2,9 +2,10 @@
 
 // The ledgers of runs that are over, so that what their agents deliver late is still stored exactly
 // once. Pure; on the control loop. Remembers the latest kMaxClosedRuns runs of this process, and
-// those of the process before that it had to close as crashed.
+// the latest that the processes before it had closed.
 
 #include <deque>
+#include <map>
 #include <string>
 
 #include "controller/agent_events.h"
@@ -21,19 +22,27 @@ class ClosedRuns {
     store,        // acknowledged when it is committed
     acknowledge,  // a duplicate, or out of order: tell the agent the mark
     unknown_run,  // no such run in this store
+    not_its_own,  // another agent has that name in that run
   };
 
-  void add(const std::string& run, Ledger ledger);
+  // `agents`: by the name that the run knows them by, who they are.
+  void add(const std::string& run, std::map<std::string, std::string> agents, Ledger ledger);
   void restore(const Mark& mark);
-  Ruling offer(const AgentRecord& record);
+  // `agent_id`: of who delivers it.
+  Ruling offer(const AgentRecord& record, const std::string& agent_id);
   void committed(const Mark& mark);
   std::uint64_t committed_mark(const std::string& run, const std::string& agent,
                                std::uint64_t incarnation) const;
   bool has(const std::string& run) const;
+  // Who is called `name` in that run; empty: nobody, or not remembered.
+  std::string owner(const std::string& run, const std::string& name) const;
+  // What that agent is called in that run.
+  std::string name_of(const std::string& run, const std::string& agent_id) const;
 
  private:
   struct One {
     std::string run;
+    std::map<std::string, std::string> agents;
     Ledger ledger;
   };
   One* find(const std::string& run);

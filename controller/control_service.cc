@@ -37,6 +37,7 @@ class ControlService::Impl final : public AgentControl::CallbackService {
   Handlers handlers_;
   // Of the control loop.
   StreamId next_id_ = 1;
+  std::uint64_t term_ = 0;
   std::map<StreamId, Stream*> streams_;
 };
 
@@ -117,7 +118,7 @@ class ControlService::Impl::Stream final
       return;
     }
     is_writing_ = true;
-    outgoing_ = to_wire(queue_.front(), to_ns(BootClock::now()));
+    outgoing_ = to_wire(queue_.front(), service_.term_, to_ns(BootClock::now()));
     queue_.pop_front();
     StartWrite(&outgoing_);
   }
@@ -179,6 +180,8 @@ ControlService::ControlService(asio::io_context& loop, Handlers handlers)
 ControlService::~ControlService() = default;
 
 grpc::Service& ControlService::service() { return *impl_; }
+
+void ControlService::set_term(std::uint64_t term) { impl_->term_ = term; }
 
 void ControlService::send(StreamId stream, const ControllerMessage& message) {
   const auto it = impl_->streams_.find(stream);

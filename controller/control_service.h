@@ -36,6 +36,9 @@ class ControlService {
 
   grpc::Service& service();
 
+  // Before anything is sent: the term that every message carries.
+  void set_term(std::uint64_t term);
+
   // On the control loop. Unknown streams are ignored: they broke a moment ago.
   void send(StreamId stream, const ControllerMessage& message);
   // Ends the stream after what is queued was written.

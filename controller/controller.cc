@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <random>
 #include <thread>
@@ -35,6 +36,14 @@ std::uint64_t draw() {
   return (static_cast<std::uint64_t>(device()) << 32) | device();
 }
 
+// Instants of CLOCK_BOOTTIME are comparable within one boot only.
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
 }  // namespace
 
 class Controller::Impl {
@@ -43,6 +52,7 @@ class Controller::Impl {
       : tls_(tls),
         guard_(loop_.get_executor()),
         tick_timer_(loop_),
+        exit_timer_(loop_),
         control_(loop_, {[this](StreamId s) { step(event::StreamOpened{s}); },
                          [this](StreamId s, AgentMessage m) {
                            step(event::FromAgent{s, std::move(m)});
@@ -55,14 +65,20 @@ class Controller::Impl {
     if (shutdown_thread_.joinable()) shutdown_thread_.join();
   }
 
-  Result<void> open(const Endpoint& listen, const std::string& store_path) {
+  Result<void> open(const Endpoint& listen, const std::string& store_path, bool adopts) {
     auto store = Store::open(store_path, store_callbacks());
     if (!store) return store.error();
     store_ = std::move(*store);
     reader_ = std::make_unique<RunReader>(loop_, store_path);
-    coordinator_ = std::make_unique<Coordinator>(
-        Coordinator::Config{[this](const Endpoint& probe) { return may_probe(probe); }},
-        store_->restored());
+    Coordinator::Config config;
+    config.may_probe = [this](const Endpoint& probe) { return may_probe(probe); };
+    config.boot_id = boot_id();
+    config.wall_ms = wall_clock_ms();
+    config.adopts = adopts;
+    Restored restored = store_->take_restored();
+    control_.set_term(restored.term);
+    coordinator_ =
+        std::make_unique<Coordinator>(std::move(config), std::move(restored), BootClock::now());
 
     grpc::ServerBuilder builder;
     int port = 0;
@@ -81,9 +97,10 @@ class Controller::Impl {
     return {};
   }
 
-  void run() {
+  int run() {
     tick();
     loop_.run();
+    return exit_code_;
   }
 
   void shut_down() {
@@ -116,7 +133,8 @@ class Controller::Impl {
     };
     return {[post](std::vector<Mark> marks) { post(event::Committed{std::move(marks)}); },
             [post](std::string why) { post(event::StoreInTrouble{std::move(why)}); },
-            [post] { post(event::StoreRecovered{}); }};
+            [post] { post(event::StoreRecovered{}); },
+            [post](std::uint64_t term) { post(event::StoreTakenOver{term}); }};
   }
 
   void tick() {
@@ -274,23 +292,27 @@ class Controller::Impl {
                 "{}", a.text);
   }
 
+  void act(action::Exit& a) {
+    exit_code_ = a.code;
+    // The next process begins where this one has stopped writing; agents keep the rest.
+    exit_timer_.expires_after(a.code == 0 ? kFinalCommitDeadline : Duration{});
+    exit_timer_.async_wait(
+        [this, reason = a.reason](const boost::system::error_code&) { end(reason); });
+    store_->when_committed([this] { asio::post(loop_, [this] { exit_timer_.cancel(); }); });
+  }
+
   // The server waits for its calls, whose ends come through this loop: so it is stopped from
   // elsewhere, while the loop goes on.
-  void act(action::Exit& a) {
-    store_->when_committed([this, reason = a.reason] {
-      asio::post(loop_, [this, reason] {
-        control_.close_all(reason);
-        if (shutdown_thread_.joinable()) return;
-        shutdown_thread_ = std::thread([this] {
-          server_->Shutdown(std::chrono::system_clock::now() + kServerShutdownDeadline);
-          server_->Wait();
-          asio::post(loop_, [this] {
-            tick_timer_.cancel();
-            watchers_.clear();
-            reader_.reset();
-            guard_.reset();
-          });
-        });
+  void end(const std::string& reason) {
+    control_.close_all(reason);
+    watchers_.clear();
+    shutdown_thread_ = std::thread([this] {
+      server_->Shutdown(std::chrono::system_clock::now() + kServerShutdownDeadline);
+      server_->Wait();
+      asio::post(loop_, [this] {
+        tick_timer_.cancel();
+        reader_.reset();
+        guard_.reset();
       });
     });
   }
@@ -299,6 +321,8 @@ class Controller::Impl {
   asio::io_context loop_{1};
   asio::executor_work_guard<asio::io_context::executor_type> guard_;
   asio::steady_timer tick_timer_;
+  asio::steady_timer exit_timer_;
+  int exit_code_ = 0;
   std::unique_ptr<Coordinator> coordinator_;
   std::deque<Event> events_;  // the first one is being handled
   // Who waits for an answer, and who watches.
@@ -319,9 +343,9 @@ class Controller::Impl {
 
 Result<std::unique_ptr<Controller>> Controller::create(const Endpoint& listen,
                                                        const rpc::TlsFiles& tls,
-                                                       const std::string& store_path) {
+                                                       const std::string& store_path, bool adopts) {
   auto impl = std::make_unique<Impl>(tls);
-  if (auto opened = impl->open(listen, store_path); !opened) return opened.error();
+  if (auto opened = impl->open(listen, store_path, adopts); !opened) return opened.error();
   return std::unique_ptr<Controller>(new Controller(std::move(impl)));
 }
 
@@ -329,7 +353,7 @@ Controller::Controller(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Controller::~Controller() = default;
 
 Endpoint Controller::listening_on() const { return impl_->listening_on_; }
-void Controller::run() { impl_->run(); }
+int Controller::run() { return impl_->run(); }
 void Controller::shut_down() { impl_->shut_down(); }
 void Controller::probe(std::function<void()> alive) { impl_->probe(std::move(alive)); }
 

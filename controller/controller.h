@@ -4,8 +4,8 @@
 // server, and talks to the store's thread and to gRPC's by messages only. `run()` is that thread.
 //
 // What it decides is the coordinator's (coordinator.h); this is the edge that tells it what happens
-// and does what it wants. Runs that an earlier process left are closed as crashed when the store is
-// opened; agents that still run one are told to stop, and what they deliver late is stored.
+// and does what it wants. Runs that an earlier process left unfinished are taken over from the
+// store.
 
 #include <functional>
 #include <memory>
@@ -25,16 +25,17 @@ inline constexpr std::size_t kMaxWaitingReads = 32;
 class Controller {
  public:
   // Opens the store and listens; nothing is served before run(). Errors of code `invalid` are the
-  // user's to mend on the command line.
+  // user's to mend on the command line. Without `adopts`, unfinished runs are closed as crashed.
   static Result<std::unique_ptr<Controller>> create(const Endpoint& listen,
                                                     const rpc::TlsFiles& tls,
-                                                    const std::string& store_path);
+                                                    const std::string& store_path,
+                                                    bool adopts = true);
   ~Controller();
 
   Endpoint listening_on() const;
-  // Serves until shut down.
-  void run();
-  // From any thread. Live runs are stopped, drained and stored, then run() returns.
+  // Serves until it is shut down or superseded; the process's exit code.
+  int run();
+  // From any thread. What there is is stored, then run() returns. Live runs go on without it.
   void shut_down();
   // Calls back, on a thread of its own, when the control loop and the store's writer have moved.
   // From any thread; not after run() has returned.

@@ -6,6 +6,10 @@
 // runs whole clusters of it. One thread; in a process that is the control loop (controller.cc).
 //
 // One live run per agent; up to kMaxLiveRuns at a time on different agents.
+//
+// It begins with what the store has (Restored): runs that an earlier process left unfinished go on.
+// Its term is that of its process. An agent that has seen a higher one of the same store tells it
+// that it is superseded: it does nothing more and asks to end with kExitSuperseded.
 
 #include <functional>
 #include <map>
@@ -23,6 +27,9 @@
 namespace spate::controller {
 
 inline constexpr std::size_t kMaxLiveRuns = 32;
+inline constexpr int kExitSuperseded = 4;
+// How often a controller with live runs writes that it is alive.
+inline constexpr Duration kAliveEvery = std::chrono::seconds(5);
 inline constexpr Duration kHelloDeadline = std::chrono::seconds(10);
 // A watcher hears of a run's end when it is stored, but not never.
 inline constexpr Duration kFinalCommitDeadline = std::chrono::seconds(5);
@@ -32,9 +39,13 @@ class Coordinator {
   struct Config {
     // Whether the target's statistics may be asked for there. Always the same answer for the same
     // address. Empty: always.
-    std::function<Result<void>(const Endpoint& probe)> may_probe;
+    std::function<Result<void>(const Endpoint& probe)> may_probe = {};
+    std::string boot_id = {};  // of the clock behind `now`
+    std::int64_t wall_ms = 0;  // when it is made
+    bool adopts = true;        // false: unfinished runs are closed as crashed
   };
-  Coordinator(Config config, const Restored& restored);
+  // What it wants done at once comes with the first step.
+  Coordinator(Config config, Restored restored, Instant now);
 
   std::vector<Action> step(Event event, Instant now);
 
@@ -47,6 +58,7 @@ class Coordinator {
   struct Speaker {
     StreamId stream = 0;
     std::string name;
+    std::string id;
     std::uint64_t incarnation = 0;
   };
 
@@ -57,6 +69,7 @@ class Coordinator {
   void on(event::BarrierPassed& e, Instant now);
   void on(event::StoreInTrouble& e, Instant now);
   void on(event::StoreRecovered& e, Instant now);
+  void on(event::StoreTakenOver& e, Instant now);
   void on(event::Sampled& e, Instant now);
   void on(event::Submit& e, Instant now);
   void on(event::Withdraw& e, Instant now);
@@ -80,15 +93,23 @@ class Coordinator {
   void said(const Speaker&, AgentEpochApplied&, Instant) {}
   void said(const Speaker&, AgentHello&, Instant) {}  // said_hello's
 
-  void resume(StreamId stream, const std::string& agent, const AgentHello& hello, Instant now);
-  void lose(const std::string& agent, std::uint64_t incarnation, const std::string& cause,
+  void adopt(Restored::Run restored, std::int64_t away_ms, Instant now);
+  void close_as_crashed(Restored::Run& restored, const std::string& reason);
+  std::string wrong_cluster(const AgentHello& hello) const;
+  void superseded(std::uint64_t term, const std::string& by);
+  void hold_copies(const AgentHello& hello, const Registry::Admission& admission, Instant now);
+  Registry::Reserved names_in_runs() const;
+  void resume(const Speaker& who, const AgentHello& hello, Instant now);
+  void acknowledge_closed(const Speaker& who, const std::string& run, std::uint64_t incarnation);
+  static void learn_start(LiveRun& run, const AgentEntry& agent, Instant now);
+  void lose(const std::string& id, std::uint64_t incarnation, const std::string& cause,
             Instant now);
   void take_late(const Speaker& who, AgentRecord& record);
   void agents_changed(Instant now);
   void close_finished(Instant now);
   void end_watchers(bool all_committed, std::uint64_t barrier, Instant now);
   LiveRun* live_run_of(const std::string& run, const Speaker& who);
-  std::vector<LiveRun*> live_runs_of(const std::string& agent, std::uint64_t incarnation);
+  std::vector<LiveRun*> live_runs_of(const std::string& agent_id);
   std::string busy_with(const AgentEntry& agent) const;
   void send(StreamId stream, ControllerMessage message);
   void close(StreamId stream, const std::string& reason);
@@ -99,18 +120,22 @@ class Coordinator {
   struct Ending {
     std::uint64_t barrier = 0;
     Instant deadline{};
-    std::vector<Token> watchers;
-    WatchEnd end;
+    action::Show show;
   };
 
+  std::int64_t wall_ms(Instant now) const;
+
   const Config config_;
+  const Instant made_at_;
+  const std::string cluster_;
+  const std::uint64_t term_;
+  Instant alive_due_;
   Registry registry_;
   std::map<StreamId, Instant> silent_streams_;  // opened, no hello yet
   std::map<std::string, std::unique_ptr<LiveRun>> live_;
   ClosedRuns closed_runs_;
   std::vector<Ending> endings_;
   std::uint64_t next_barrier_ = 1;
-  bool is_shutting_down_ = false;
   bool has_exited_ = false;
   std::vector<Action> actions_;
 };

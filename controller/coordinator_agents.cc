@@ -1,5 +1,7 @@
 #include "controller/coordinator.h"
 
+#include <algorithm>
+
 // What agents say: streams, then one function per message, in the order of agent_events.h.
 
 namespace spate::controller {
@@ -27,7 +29,7 @@ void Coordinator::on(event::FromAgent& e, Instant now) {
     return;
   }
   registry_.seen(e.stream, now);
-  const Speaker who{e.stream, agent->name, agent->hello.incarnation};
+  const Speaker who{e.stream, agent->name, agent->id, agent->hello.incarnation};
   std::visit([&](auto& m) { said(who, m, now); }, e.message);
 }
 
@@ -37,10 +39,19 @@ void Coordinator::said_hello(StreamId stream, const AgentHello& hello, Instant n
     close(stream, "a second hello on one stream");
     return;
   }
-  const Registry::Admission admission = registry_.hello(stream, hello, now);
+  if (hello.cluster == cluster_ && hello.term > term_) {
+    superseded(hello.term,
+               "another host: agent " + hello.name + " at " + hello.peer + " has seen it");
+    return;
+  }
+  Registry::Admission admission;
+  admission.refusal = wrong_cluster(hello);
+  if (admission.refusal.empty()) admission = registry_.hello(stream, hello, now, names_in_runs());
   if (!admission.accepted) {
-    log(Severity::warning, "agent refused agent=" + hello.name + " peer=" + hello.peer +
-                               " cause=\"" + admission.refusal + "\"");
+    log(admission.is_copied ? Severity::error : Severity::warning,
+        "agent refused agent=" + hello.name + " peer=" + hello.peer + " cause=\"" +
+            admission.refusal + "\"");
+    if (admission.is_copied) hold_copies(hello, admission, now);
     send(stream, SendRejected{admission.refusal});
     close(stream, admission.refusal);
     return;
@@ -50,32 +61,113 @@ void Coordinator::said_hello(StreamId stream, const AgentHello& hello, Instant n
                           " version=" + hello.version + " cpus=" + std::to_string(hello.cpus));
   if (admission.replaced)
     close(*admission.replaced, "replaced by a newer stream of the same agent");
-  send(stream, SendWelcome{admission.name, kHeartbeatInterval});
-  if (admission.restarted) lose(admission.name, *admission.restarted, "it was restarted", now);
-  resume(stream, admission.name, hello, now);
+  send(stream, SendWelcome{admission.name, kHeartbeatInterval, cluster_});
+  const AgentEntry& agent = *registry_.find(stream);
+  // An agent without an id is not known again: the process before it is lost.
+  if (admission.restarted && hello.agent_id.empty()) {
+    lose(admission.name + "#" + std::to_string(*admission.restarted), *admission.restarted,
+         "it was restarted", now);
+  }
+  resume({stream, agent.name, agent.id, hello.incarnation}, hello, now);
   agents_changed(now);
 }
 
-// An agent that says it still has a run learns where we are with it.
-void Coordinator::resume(StreamId stream, const std::string& agent, const AgentHello& hello,
-                         Instant now) {
-  for (LiveRun* run : live_runs_of(agent, hello.incarnation)) {
-    const bool has_run = run->id() == hello.running;
-    if (has_run) run->acknowledge(agent, hello.incarnation);
-    run->step(run_input::Back{agent, has_run}, now);
-    if (has_run) return;
+std::string Coordinator::wrong_cluster(const AgentHello& hello) const {
+  if (hello.cluster.empty() || hello.cluster == cluster_) return "";
+  const std::string other = "another controller (cluster " + hello.cluster.substr(0, 8) + ")";
+  if (!hello.running.empty()) {
+    return "agent " + hello.name + " is at work on run " + hello.running + " for " + other +
+           ": stop that run there, or wait for its end";
   }
-  if (hello.running.empty()) return;
-  send(stream, SendRecordAck{hello.running, hello.incarnation,
-                             closed_runs_.committed_mark(hello.running, agent, hello.incarnation)});
-  send(stream, SendStop{hello.running, Duration{}, "the run has ended for this controller"});
-  log(Severity::warning,
-      "agent told to stop agent=" + agent + " run=" + hello.running + " cause=\"not live here\"");
+  if (hello.accounts.empty()) return "";
+  return "agent " + hello.name + " has records of run " + hello.accounts.front().run + " for " +
+         other +
+         " that were not delivered: connect it there once, or give it another state folder "
+         "(--state)";
+}
+
+// Both of them: the one that was there first is as likely to be the copy.
+void Coordinator::hold_copies(const AgentHello& hello, const Registry::Admission& admission,
+                              Instant now) {
+  for (LiveRun* run : live_runs_of(hello.agent_id)) {
+    run->log(Severity::error, "identity used twice agent=" + admission.name, now);
+    if (admission.replaced)
+      send(*admission.replaced, SendStop{run->id(), Duration{}, admission.refusal});
+    run->step(run_input::Lost{admission.name, admission.refusal}, now);
+  }
+  if (!admission.replaced) return;
+  send(*admission.replaced, SendRejected{admission.refusal});
+  close(*admission.replaced, admission.refusal);
+}
+
+Registry::Reserved Coordinator::names_in_runs() const {
+  Registry::Reserved names;
+  for (const auto& [id, run] : live_) {
+    for (const RunAgent& agent : run->run().info().agents) names[agent.name] = agent.agent_id;
+  }
+  return names;
+}
+
+// An agent learns where we are with its runs: what is stored of each of its processes' records, and
+// what it has to do in the one that is live.
+void Coordinator::resume(const Speaker& who, const AgentHello& hello, Instant now) {
+  const std::vector<LiveRun*> runs = live_runs_of(who.id);
+  const auto live = [&](const std::string& id) {
+    const auto it =
+        std::find_if(runs.begin(), runs.end(), [&](const LiveRun* r) { return r->id() == id; });
+    return it == runs.end() ? nullptr : *it;
+  };
+  for (const AgentAccount& account : hello.accounts) {
+    if (LiveRun* run = live(account.run)) {
+      run->step(run_input::Account{who.name, account}, now);
+      run->acknowledge(who.name, account.incarnation);
+    } else {
+      acknowledge_closed(who, account.run, account.incarnation);
+    }
+  }
+  for (LiveRun* run : runs) {
+    const bool has_run = run->id() == hello.running;
+    if (has_run) run->acknowledge(who.name, who.incarnation);
+    if (!run->run().has_member(who.id, who.incarnation))
+      run->step(run_input::Restarted{who.name, who.incarnation, has_run}, now);
+    // Only the process that has the share is asked what became of it.
+    if (run->run().has_member(who.id, who.incarnation))
+      run->step(run_input::Back{who.name, has_run}, now);
+  }
+  if (hello.running.empty() || live(hello.running) != nullptr) return;
+  acknowledge_closed(who, hello.running, who.incarnation);
+  send(who.stream, SendStop{hello.running, Duration{}, "the run has ended for this controller"});
+  log(Severity::warning, "agent told to stop agent=" + who.name + " run=" + hello.running +
+                             " cause=\"not live here\"");
+}
+
+void Coordinator::acknowledge_closed(const Speaker& who, const std::string& run,
+                                     std::uint64_t incarnation) {
+  const std::string name = closed_runs_.name_of(run, who.id);
+  send(who.stream, SendRecordAck{run, incarnation,
+                                 closed_runs_.committed_mark(run, name.empty() ? who.name : name,
+                                                             incarnation)});
 }
 
 void Coordinator::said(const Speaker& who, AgentHeartbeat& m, Instant now) {
   registry_.heartbeat(who.stream, m.offset_ns, m.offset_bound_ns, now);
-  send(who.stream, SendHeartbeatReply{m.t1_agent_ns, m.t2_controller_ns});
+  SendHeartbeatReply reply{m.t1_agent_ns, m.t2_controller_ns};
+  for (LiveRun* run : live_runs_of(who.id)) {
+    learn_start(*run, *registry_.find(who.stream), now);
+    const auto lease = run->run().lease_of(who.id, who.incarnation);
+    if (!lease) continue;
+    reply.leased_run = run->id();
+    reply.lease = *lease;
+  }
+  send(who.stream, std::move(reply));
+}
+
+// After a reboot of this machine the agents know the run's T by clocks that went on.
+void Coordinator::learn_start(LiveRun& run, const AgentEntry& agent, Instant now) {
+  const bool can_tell = !run.run().is_start_known() && agent.hello.running == run.id() &&
+                        agent.hello.run_start_agent_ns != 0 && agent.offset_bound_ns >= 0;
+  if (can_tell)
+    run.step(run_input::StartKnown{from_ns(agent.hello.run_start_agent_ns + agent.offset_ns)}, now);
 }
 
 void Coordinator::said(const Speaker& who, AgentPrepareReply& m, Instant now) {
@@ -99,70 +191,80 @@ void Coordinator::said(const Speaker& who, AgentFinished& m, Instant now) {
 
 void Coordinator::said(const Speaker& who, AgentRecord& m, Instant now) {
   const RecordKey& key = m.record.key;
-  if (key.agent != who.name || key.incarnation != who.incarnation) {
+  const auto it = live_.find(key.run);
+  if (it == live_.end()) {
+    take_late(who, m);
+    return;
+  }
+  // An agent delivers what its earlier processes left, too.
+  const RunAgent* member = it->second->run().member(who.id);
+  if (member == nullptr || member->name != key.agent || key.incarnation > who.incarnation) {
     close(who.stream, "a record in the name of another agent");
     return;
   }
-  if (LiveRun* run = live_run_of(key.run, who)) {
-    run->take(who.name, std::move(m), now);
-  } else {
-    take_late(who, m);
-  }
+  it->second->take(who.name, std::move(m), now);
 }
 
 // For a run that has ended: stored as well, so that its report is complete.
 void Coordinator::take_late(const Speaker& who, AgentRecord& m) {
   const RecordKey key = m.record.key;
-  const ClosedRuns::Ruling ruling = closed_runs_.offer(m);
-  if (ruling == ClosedRuns::Ruling::store) {
-    actions_.emplace_back(
-        action::Write{store_op::PutRecord{std::move(m.record), std::move(m.bytes)}});
-    return;
+  switch (closed_runs_.offer(m, who.id)) {
+    case ClosedRuns::Ruling::store:
+      actions_.emplace_back(
+          action::Write{store_op::PutRecord{std::move(m.record), std::move(m.bytes), true}});
+      return;
+    case ClosedRuns::Ruling::acknowledge:
+      send(who.stream,
+           SendRecordAck{key.run, key.incarnation,
+                         closed_runs_.committed_mark(key.run, key.agent, key.incarnation)});
+      return;
+    case ClosedRuns::Ruling::unknown_run:
+      log(Severity::warning, "record dropped agent=" + who.name + " run=" + key.run + " seq=" +
+                                 std::to_string(key.seq) + " cause=\"this store has no such run\"");
+      send(who.stream, SendRecordAck{key.run, key.incarnation, key.seq});
+      return;
+    case ClosedRuns::Ruling::not_its_own:
+      close(who.stream, "a record in the name of another agent");
+      return;
   }
-  if (ruling == ClosedRuns::Ruling::unknown_run) {
-    log(Severity::warning, "record dropped agent=" + who.name + " run=" + key.run + " seq=" +
-                               std::to_string(key.seq) + " cause=\"this store has no such run\"");
-  }
-  const std::uint64_t mark = ruling == ClosedRuns::Ruling::unknown_run
-                                 ? key.seq
-                                 : closed_runs_.committed_mark(key.run, who.name, who.incarnation);
-  send(who.stream, SendRecordAck{key.run, who.incarnation, mark});
 }
 
 void Coordinator::said(const Speaker& who, AgentNonsense& m, Instant now) {
   log(Severity::error, "agent cut off agent=" + who.name + " cause=\"" + m.reason + "\"");
-  for (LiveRun* run : live_runs_of(who.name, who.incarnation)) {
+  for (LiveRun* run : live_runs_of(who.id)) {
     run->log(Severity::error,
              "agent sent nonsense agent=" + who.name + " cause=\"" + m.reason + "\"", now);
   }
   close(who.stream, m.reason);
 }
 
-void Coordinator::lose(const std::string& agent, std::uint64_t incarnation,
-                       const std::string& cause, Instant now) {
-  log(Severity::warning, "agent lost agent=" + agent + " cause=\"" + cause + "\"");
-  for (LiveRun* run : live_runs_of(agent, incarnation))
-    run->step(run_input::Lost{agent, cause}, now);
+void Coordinator::lose(const std::string& id, std::uint64_t incarnation, const std::string& cause,
+                       Instant now) {
+  for (LiveRun* run : live_runs_of(id)) {
+    const RunAgent& member = *run->run().member(id);
+    log(Severity::warning,
+        "agent lost agent=" + member.name + " run=" + run->id() + " cause=\"" + cause + "\"");
+    if (member.incarnation == incarnation) run->step(run_input::Lost{member.name, cause}, now);
+  }
 }
 
 LiveRun* Coordinator::live_run_of(const std::string& run, const Speaker& who) {
   const auto it = live_.find(run);
-  if (it == live_.end() || !it->second->run().has_member(who.name, who.incarnation)) return nullptr;
+  if (it == live_.end() || !it->second->run().has_member(who.id, who.incarnation)) return nullptr;
   return it->second.get();
 }
 
-std::vector<LiveRun*> Coordinator::live_runs_of(const std::string& agent,
-                                                std::uint64_t incarnation) {
+std::vector<LiveRun*> Coordinator::live_runs_of(const std::string& agent_id) {
   std::vector<LiveRun*> runs;
   for (const auto& [id, run] : live_) {
-    if (run->run().has_member(agent, incarnation)) runs.push_back(run.get());
+    if (run->run().member(agent_id) != nullptr) runs.push_back(run.get());
   }
   return runs;
 }
 
 std::string Coordinator::busy_with(const AgentEntry& agent) const {
   for (const auto& [id, run] : live_) {
-    if (run->run().has_member(agent.name, agent.hello.incarnation)) return id;
+    if (run->run().member(agent.id) != nullptr) return id;
   }
   return "";
 }

@@ -46,6 +46,10 @@ struct StoreInTrouble {
   std::string why;
 };
 struct StoreRecovered {};
+// Another controller has the store now: nothing more can be written.
+struct StoreTakenOver {
+  std::uint64_t term = 0;  // of the other one
+};
 
 // Answers action::StartSampling, again and again, and action::TakeFinalSample, once.
 struct Sampled {
@@ -94,9 +98,10 @@ struct ShutDown {};
 
 using Event =
     std::variant<event::StreamOpened, event::StreamClosed, event::FromAgent, event::Committed,
-                 event::BarrierPassed, event::StoreInTrouble, event::StoreRecovered, event::Sampled,
-                 event::Submit, event::Withdraw, event::Watch, event::WatcherLeft, event::Stop,
-                 event::ListRuns, event::ListAgents, event::Tick, event::ShutDown>;
+                 event::BarrierPassed, event::StoreInTrouble, event::StoreRecovered,
+                 event::StoreTakenOver, event::Sampled, event::Submit, event::Withdraw,
+                 event::Watch, event::WatcherLeft, event::Stop, event::ListRuns, event::ListAgents,
+                 event::Tick, event::ShutDown>;
 
 namespace action {
 
@@ -173,7 +178,8 @@ struct Log {
   RunEvent::Severity severity = RunEvent::Severity::info;
   std::string text;
 };
-// Nothing is left to do: the process ends when everything written is committed.
+// The last action: nothing is answered any more. With code 0 the process ends when everything
+// written is committed, otherwise at once.
 struct Exit {
   int code = 0;
   std::string reason;  // also what agents and clients are told

@@ -11,7 +11,6 @@ void Coordinator::on(event::Submit& e, Instant now) {
   const auto refuse = [&](std::vector<std::string> problems, int exit_code) {
     actions_.emplace_back(action::AnswerSubmit{e.token, {"", std::move(problems), exit_code}});
   };
-  if (is_shutting_down_) return refuse({"the controller is shutting down"}, 1);
   if (live_.size() >= kMaxLiveRuns) {
     return refuse({std::to_string(live_.size()) + " runs are live, at most " +
                    std::to_string(kMaxLiveRuns) + " may be: stop one, or wait"},
@@ -24,12 +23,13 @@ void Coordinator::on(event::Submit& e, Instant now) {
       made.problems.push_back(may.error().message);
   }
   if (!made.problems.empty()) return refuse(std::move(made.problems), 2);
+  made.order.boot_id = config_.boot_id;
   const std::string id = made.order.id;
   log(Severity::info, "run submitted run=" + id +
                           " agents=" + std::to_string(made.order.plan.agents) +
                           " connections=" + std::to_string(made.order.plan.max_connections()));
-  live_.emplace(id, std::make_unique<LiveRun>(LiveRun::Outside{registry_, actions_},
-                                              std::move(made.order), e.token, now));
+  live_.emplace(id, std::make_unique<LiveRun>(LiveRun::Outside{registry_, actions_}, made.order,
+                                              e.token, now));
   agents_changed(now);
 }
 
@@ -57,7 +57,7 @@ void Coordinator::on(event::Watch& e, Instant) {
 
 void Coordinator::on(event::WatcherLeft& e, Instant) {
   for (const auto& [id, run] : live_) run->unwatch(e.watcher);
-  for (Ending& ending : endings_) std::erase(ending.watchers, e.watcher);
+  for (Ending& ending : endings_) std::erase(ending.show.watchers, e.watcher);
 }
 
 void Coordinator::on(event::Stop& e, Instant now) {

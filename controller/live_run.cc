@@ -14,13 +14,35 @@ std::uint64_t content_hash(const std::string& bytes) {
 
 }  // namespace
 
-LiveRun::LiveRun(Outside outside, Run::Order order, Token submitter, Instant now)
+LiveRun::LiveRun(Outside outside, const Run::Order& order, Token submitter, Instant now)
     : outside_(outside),
-      run_(std::move(order), now),
+      run_(order, now),
       aggregate_(run_.info()),
       progress_(run_.info().plan.interval, run_.info().plan.length()),
       submitter_(submitter) {
   act(run_action::Save{}, now);
+  if (!order.descriptor_set.empty()) write(store_op::PutDescriptors{id(), order.descriptor_set});
+}
+
+LiveRun::LiveRun(Outside outside, Restored::Run restored, Run::Adopted adopted, Instant now)
+    : outside_(outside),
+      run_(std::move(adopted), now),
+      aggregate_(std::move(*restored.aggregate)),
+      progress_(run_.info().plan.interval, run_.info().plan.length()),
+      finished_requests_(restored.finished_requests),
+      covered_to_(std::move(restored.covered_to)) {
+  for (const Mark& mark : restored.marks) ledger_.restore(mark.agent, mark.incarnation, mark.seq);
+  ledger_.add_duplicates(restored.duplicates);
+  const Duration elapsed = now - *run_.start();
+  progress_.resume(elapsed, finished_requests_);
+  adoption_ = Adoption{elapsed, {}, 0};
+  for (const RunAgent& agent : run_.info().agents) {
+    if (!agent.last_seq && agent.lost_reason.empty()) adoption_->awaited.insert(agent.name);
+  }
+  if (!has_probe()) return;
+  const Plan& plan = run_.info().plan;
+  outside_.actions.emplace_back(
+      action::StartSampling{id(), plan.target.probe, *run_.start(), plan.interval});
 }
 
 void LiveRun::step(const RunInput& input, Instant now) {
@@ -31,7 +53,13 @@ void LiveRun::step(const RunInput& input, Instant now) {
 
 void LiveRun::tick(Instant now) {
   step(run_input::Tick{}, now);
-  if (!is_finished()) show_progress(false, now);
+  if (is_finished()) return;
+  show_progress(false, now);
+  if (!adoption_) return;
+  for (const RunAgent& agent : run_.info().agents) {
+    if (agent.last_seq || !agent.lost_reason.empty()) adoption_->awaited.erase(agent.name);
+  }
+  if (adoption_->awaited.empty()) say_late(now);
 }
 
 // Records.
@@ -58,6 +86,8 @@ void LiveRun::take(const std::string& agent, AgentRecord taken, Instant now) {
       finished_requests_ += record.finished();
       aggregate_.add(record);
       progress_.add(record);
+      note_return(record, now);
+      count_late(record, now);
       write(store_op::PutRecord{std::move(taken.record), std::move(taken.bytes)});
       show_progress(false, now);
       return;  // acknowledged when it is committed
@@ -77,10 +107,48 @@ void LiveRun::take(const std::string& agent, AgentRecord taken, Instant now) {
   }
 }
 
+// The first record of a process that took over from one that died.
+void LiveRun::note_return(const Record& record, Instant now) {
+  Duration& covered = covered_to_[record.key.agent];
+  const auto& agents = run_.info().agents;
+  const auto agent = std::find_if(agents.begin(), agents.end(), [&](const RunAgent& a) {
+    return a.name == record.key.agent && a.incarnation == record.key.incarnation;
+  });
+  if (agent != agents.end() && !agent->dead.empty() && record.first() == 1) {
+    const Duration gap = std::max(record.start - covered, Duration{});
+    const std::int64_t tenths = gap / std::chrono::milliseconds(100);
+    log(Severity::info,
+        "agent back in its share agent=" + agent->name + " gap_s=" + std::to_string(tenths / 10) +
+            "." + std::to_string(tenths % 10) + " cause=\"" + agent->dead.back().cause + "\"",
+        now);
+  }
+  if (!record.drain) covered = std::max(covered, record.start + record.length);
+}
+
+// What agents closed while the controller was away.
+void LiveRun::count_late(const Record& record, Instant now) {
+  if (!adoption_) return;
+  if (record.start + record.length <= adoption_->at) {
+    ++adoption_->late_records;
+    return;
+  }
+  adoption_->awaited.erase(record.key.agent);
+  if (adoption_->awaited.empty()) say_late(now);
+}
+
+void LiveRun::say_late(Instant now) {
+  if (!adoption_) return;
+  log(Severity::info,
+      "records came late after the controller's restart count=" +
+          std::to_string(adoption_->late_records),
+      now);
+  adoption_.reset();
+}
+
 void LiveRun::committed(const Mark& mark, Instant now) {
   ledger_.committed(mark.agent, mark.incarnation, mark.seq);
   acknowledge(mark.agent, mark.incarnation);
-  step(run_input::Committed{mark.agent, mark.seq}, now);
+  step(run_input::Committed{mark.agent, mark.seq, mark.incarnation}, now);
 }
 
 void LiveRun::acknowledge(const std::string& agent, std::uint64_t incarnation) {
@@ -125,6 +193,7 @@ void LiveRun::act(const run_action::TakeFinalSample&, Instant) {
 
 void LiveRun::act(const run_action::Close&, Instant now) {
   if (!run_.start()) place_events(now);
+  say_late(now);
   if (has_probe()) outside_.actions.emplace_back(action::StopSampling{id()});
   show_progress(true, now);
   aggregate_.update(run_.info());
@@ -225,7 +294,11 @@ void LiveRun::show(WatchLine line) {
 }
 
 void LiveRun::send(const std::string& agent, ControllerMessage message) {
-  const AgentEntry* entry = outside_.registry.find(agent);
+  const auto& agents = run_.info().agents;
+  const auto member = std::find_if(agents.begin(), agents.end(),
+                                   [&](const RunAgent& a) { return a.name == agent; });
+  if (member == agents.end()) return;
+  const AgentEntry* entry = outside_.registry.find_id(member->agent_id);
   if (entry != nullptr && entry->stream)
     outside_.actions.emplace_back(action::Send{*entry->stream, std::move(message)});
 }

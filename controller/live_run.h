@@ -3,7 +3,9 @@
 // A run while it is live: its parts (Run, Ledger, Progress, Aggregate) and who waits for it. Pure;
 // owned by the coordinator, whose actions it adds to.
 
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "controller/ledger.h"
 #include "controller/progress.h"
 #include "controller/registry.h"
+#include "controller/restored.h"
 #include "controller/run.h"
 
 namespace spate::controller {
@@ -28,7 +31,9 @@ class LiveRun {
     std::vector<Action>& actions;
   };
   // `submitter` is answered once, when the submission is decided.
-  LiveRun(Outside outside, Run::Order order, Token submitter, Instant now);
+  LiveRun(Outside outside, const Run::Order& order, Token submitter, Instant now);
+  // One that an earlier process left, with T; `start` by this controller's clock.
+  LiveRun(Outside outside, Restored::Run restored, Run::Adopted adopted, Instant now);
 
   const std::string& id() const { return run_.info().id; }
   const Run& run() const { return run_; }
@@ -53,6 +58,10 @@ class LiveRun {
   RunRow row(Instant now) const;
 
  private:
+  void note_return(const Record& record, Instant now);
+  void count_late(const Record& record, Instant now);
+  void say_late(Instant now);
+
   void act(const run_action::Send& action, Instant now);
   void act(const run_action::Accepted& action, Instant now);
   void act(const run_action::Refused& action, Instant now);
@@ -86,6 +95,13 @@ class LiveRun {
   std::uint64_t finished_requests_ = 0;
   std::optional<TargetSample> last_sample_;
   bool is_target_silent_ = false;
+  std::map<std::string, Duration> covered_to_;  // by agent: where its records end
+  struct Adoption {
+    Duration at{};                  // since T; records that end before it came late
+    std::set<std::string> awaited;  // agents of which nothing newer is stored yet
+    std::uint64_t late_records = 0;
+  };
+  std::optional<Adoption> adoption_;  // until all late records are here
   std::optional<WatchEnd> end_;
 };
 

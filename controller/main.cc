@@ -24,14 +24,15 @@ std::string default_store() {
   return std::string(home == nullptr ? "." : home) + "/.local/share/spate/controller.sqlite";
 }
 
-// The first signal ends live runs in order; the second one ends the process. Nothing is lost then
-// either: what was acknowledged is committed, and agents keep the rest.
+// The first signal stores what there is and ends: live runs go on under their agents' leases, and
+// the next controller on this store takes them over. The second one ends the process at once;
+// nothing is lost then either: what was acknowledged is committed, and agents keep the rest.
 void on_signal(boost::asio::signal_set& signals, spate::controller::Controller& controller,
                spate::service::Notifier& notifier, int count) {
   signals.async_wait([&, count](const boost::system::error_code& error, int) {
     if (error) return;
     if (count > 0) std::_Exit(1);
-    notifier.stopping("ending live runs in order");
+    notifier.stopping("storing what there is; live runs go on");
     controller.shut_down();
     on_signal(signals, controller, notifier, count + 1);
   });
@@ -50,6 +51,7 @@ int main(int argc, char** argv) {
   std::string listen = "127.0.0.1:7070";
   std::string store = default_store();
   spate::service::LogFlags log;
+  bool no_adopt = false;
   spate::rpc::TlsFiles tls;
 
   CLI::App app("spate-controller: coordinates agents, owns runs, stores every interval");
@@ -60,6 +62,9 @@ int main(int argc, char** argv) {
   app.add_option("--store", store, "the file that keeps all runs")
       ->envname("SPATE_STORE")
       ->capture_default_str();
+  app.add_flag("--no-adopt", no_adopt,
+               "close runs that an earlier controller left unfinished, instead of taking them over")
+      ->envname("SPATE_NO_ADOPT");
   app.add_option("--ca", tls.ca, "certificate of the CA, PEM")->envname("SPATE_CA");
   app.add_option("--cert", tls.certificate, "certificate of this controller, PEM")
       ->envname("SPATE_CERT");
@@ -77,7 +82,7 @@ int main(int argc, char** argv) {
 
   const auto endpoint = spate::parse_endpoint(listen);
   if (!endpoint) return fail(endpoint.error().with_context("--listen " + listen));
-  auto controller = spate::controller::Controller::create(*endpoint, tls, store);
+  auto controller = spate::controller::Controller::create(*endpoint, tls, store, !no_adopt);
   if (!controller) return fail(controller.error());
 
   boost::asio::io_context signal_loop{1};
@@ -93,10 +98,10 @@ int main(int argc, char** argv) {
   notifier.ready("listening on " + address);
   watchdog.start();
   std::thread signal_thread([&] { signal_loop.run(); });
-  (*controller)->run();
+  const int exit_code = (*controller)->run();
 
   signal_loop.stop();
   signal_thread.join();
   controller->reset();
-  return 0;
+  return exit_code;
 }

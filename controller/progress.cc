@@ -4,6 +4,11 @@
 
 namespace spate::controller {
 
+void Progress::resume(Duration elapsed, std::uint64_t finished) {
+  next_ = std::max<std::int64_t>(elapsed / interval_, 0);
+  total_ = finished;
+}
+
 void Progress::add(const Record& record) {
   total_ += record.finished();
   const std::int64_t number = std::max<std::int64_t>(record.start / interval_, 0);

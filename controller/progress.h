@@ -50,6 +50,8 @@ class Progress {
 
   Progress(Duration interval, Duration planned) : interval_(interval), planned_(planned) {}
 
+  // Goes on after `elapsed` of a run with so many finished requests.
+  void resume(Duration elapsed, std::uint64_t finished);
   void add(const Record& record);
   // Lines that are complete at `elapsed` since the start, oldest first; phase names and the
   // target's memory are left to the caller.

@@ -36,66 +36,102 @@ std::string_view name(AgentState s) {
       return "suspect";
     case AgentState::lost:
       return "lost";
+    case AgentState::held:
+      return "held";
   }
   return "?";
 }
 
-Registry::Admission Registry::hello(StreamId stream, const AgentHello& hello, Instant now) {
+Registry::Admission Registry::hello(StreamId stream, const AgentHello& hello, Instant now,
+                                    const Reserved& reserved) {
   Admission result;
   result.refusal = wrong_hello(hello);
   if (!result.refusal.empty()) return result;
-
-  // The incarnation decides, not the name: after " (2)" was added the agent may say either.
-  const auto same = std::find_if(agents_.begin(), agents_.end(), [&](const AgentEntry& a) {
-    return a.hello.incarnation == hello.incarnation &&
-           (a.hello.name == hello.name || a.name == hello.name);
-  });
-  if (same != agents_.end()) {
-    if (same->stream && same->state == AgentState::online && same->hello.peer != hello.peer) {
-      result.refusal = "identity used twice: agent " + same->name + " is connected from " +
-                       same->hello.peer + " and now also from " + hello.peer +
-                       ": restart one of the two";
-      return result;
-    }
-    result.accepted = true;
-    result.is_back = true;
-    result.name = same->name;
-    result.replaced = same->stream;
-    same->hello = hello;
-    same->stream = stream;
-    same->state = AgentState::online;
-    same->last_seen = now;
-    return result;
-  }
-
+  if (AgentEntry* same = find_same(hello)) return hello_again(*same, stream, hello, now, reserved);
   if (live_count() >= kMaxAgents) {
     result.refusal = "this controller serves at most " + std::to_string(kMaxAgents) + " agents";
     return result;
   }
 
   AgentEntry entry;
-  entry.name = hello.name;
+  entry.id = hello.agent_id.empty() ? hello.name + "#" + std::to_string(hello.incarnation)
+                                    : hello.agent_id;
   if (AgentEntry* holder = find_name(hello.name)) {
     const bool is_gone = holder->state == AgentState::lost ||
                          (holder->state == AgentState::suspect && holder->hello.host == hello.host);
-    if (is_gone) {
+    const bool is_same = hello.agent_id.empty() && holder->hello.agent_id.empty();
+    if (is_gone && is_same) {
       result.restarted = holder->hello.incarnation;
       result.replaced = holder->stream;
-      agents_.erase(agents_.begin() + (holder - agents_.data()));
-    } else {
-      entry.name = free_name(hello.name);
     }
+    // A name that a run knows the holder by stays the holder's.
+    if (result.restarted || (holder->state == AgentState::lost && !reserved.contains(hello.name)))
+      agents_.erase(agents_.begin() + (holder - agents_.data()));
   }
+  entry.name = free_name(entry.id, hello.name, reserved);
   entry.hello = hello;
   entry.stream = stream;
   entry.last_seen = now;
   result.accepted = true;
   result.name = entry.name;
-  const auto place =
-      std::lower_bound(agents_.begin(), agents_.end(), entry,
-                       [](const AgentEntry& a, const AgentEntry& b) { return a.name < b.name; });
-  agents_.insert(place, std::move(entry));
+  agents_.push_back(std::move(entry));
+  sort();
   return result;
+}
+
+Registry::Admission Registry::hello_again(AgentEntry& entry, StreamId stream,
+                                          const AgentHello& hello, Instant now,
+                                          const Reserved& reserved) {
+  Admission result;
+  const bool is_other_process =
+      hello.nonce != entry.hello.nonce || (hello.nonce == 0 && entry.state == AgentState::online &&
+                                           entry.stream && entry.hello.peer != hello.peer);
+  if (hello.incarnation == entry.hello.incarnation &&
+      (is_other_process || entry.state == AgentState::held))
+    return hold(entry, hello);
+  if (hello.incarnation < entry.hello.incarnation) {
+    result.refusal = "agent " + entry.name + " at " + hello.peer + " is start " +
+                     std::to_string(hello.incarnation) + " of its state folder, start " +
+                     std::to_string(entry.hello.incarnation) + " was seen at " + entry.hello.peer +
+                     ": it runs from an old copy of the folder; give it an empty one (--state), or "
+                     "remove the copy";
+    return result;
+  }
+  result.accepted = true;
+  result.is_back = hello.incarnation == entry.hello.incarnation;
+  if (!result.is_back) result.restarted = entry.hello.incarnation;
+  result.replaced = entry.stream;
+  rename(entry, hello.name, reserved);
+  result.name = entry.name;
+  entry.hello = hello;
+  entry.stream = stream;
+  entry.state = AgentState::online;
+  entry.last_seen = now;
+  sort();
+  return result;
+}
+
+Registry::Admission Registry::hold(AgentEntry& entry, const AgentHello& hello) {
+  Admission result;
+  result.is_copied = entry.state != AgentState::held;
+  result.name = entry.name;
+  result.replaced = entry.stream;
+  std::string where = entry.hello.peer;
+  if (where != hello.peer) where += ", " + hello.peer;
+  result.refusal = "identity used twice: agent " + entry.name + " (" + where +
+                   ") runs in two processes with the same state folder or copies of one; both are "
+                   "held. Give one of them an empty folder (--state), then restart both";
+  entry.state = AgentState::held;
+  entry.stream.reset();
+  return result;
+}
+
+// An agent keeps the name that a run knows it by, whatever it calls itself now.
+void Registry::rename(AgentEntry& entry, const std::string& wanted, const Reserved& reserved) {
+  const bool is_known = std::any_of(reserved.begin(), reserved.end(),
+                                    [&](const auto& r) { return r.second == entry.id; });
+  if (is_known || entry.hello.name == wanted || entry.name == wanted) return;
+  entry.name = free_name(entry.id, wanted, reserved);
 }
 
 void Registry::heartbeat(StreamId stream, std::int64_t offset_ns, std::int64_t offset_bound_ns,
@@ -109,7 +145,7 @@ void Registry::heartbeat(StreamId stream, std::int64_t offset_ns, std::int64_t o
 
 void Registry::seen(StreamId stream, Instant now) {
   AgentEntry* a = find_stream(stream);
-  if (a == nullptr || a->state == AgentState::lost) return;
+  if (a == nullptr || a->state == AgentState::lost || a->state == AgentState::held) return;
   a->last_seen = now;
   a->state = AgentState::online;
 }
@@ -125,17 +161,17 @@ void Registry::stream_broke(StreamId stream, Instant now) {
 std::vector<Registry::Lost> Registry::tick(Instant now) {
   std::vector<Lost> lost;
   for (AgentEntry& a : agents_) {
-    if (a.state == AgentState::lost) continue;
+    if (a.state == AgentState::lost || a.state == AgentState::held) continue;
     const Duration silent = now - a.last_seen;
     if (!a.stream && now - a.stream_broke_at >= kLostAfter) {
       a.state = AgentState::lost;
       lost.push_back(
-          {a.name, a.hello.incarnation,
+          {a.name, a.id, a.hello.incarnation,
            "its stream broke and it did not come back within " + format_duration(kLostAfter)});
     } else if (silent >= kLostAfter) {
       a.state = AgentState::lost;
       lost.push_back(
-          {a.name, a.hello.incarnation, "no heartbeat for " + format_duration(kLostAfter)});
+          {a.name, a.id, a.hello.incarnation, "no heartbeat for " + format_duration(kLostAfter)});
     } else if (!a.stream || silent >= kSuspectAfter) {
       a.state = AgentState::suspect;
     }
@@ -164,12 +200,40 @@ AgentEntry* Registry::find_name(const std::string& wanted) {
   return it == agents_.end() ? nullptr : &*it;
 }
 
-std::string Registry::free_name(const std::string& wanted) const {
-  for (std::uint64_t n = 2;; ++n) {
-    std::string candidate = wanted + " (" + std::to_string(n) + ")";
-    const AgentEntry* holder = find(candidate);
-    if (holder == nullptr) return candidate;
+const AgentEntry* Registry::find_id(const std::string& id) const {
+  const auto it =
+      std::find_if(agents_.begin(), agents_.end(), [&](const AgentEntry& a) { return a.id == id; });
+  return it == agents_.end() ? nullptr : &*it;
+}
+
+// An agent without an id may call itself by either name after " (2)" was added.
+AgentEntry* Registry::find_same(const AgentHello& hello) {
+  const auto it = std::find_if(agents_.begin(), agents_.end(), [&](const AgentEntry& a) {
+    if (!hello.agent_id.empty()) return a.id == hello.agent_id;
+    return a.hello.agent_id.empty() && a.hello.incarnation == hello.incarnation &&
+           (a.hello.name == hello.name || a.name == hello.name);
+  });
+  return it == agents_.end() ? nullptr : &*it;
+}
+
+std::string Registry::free_name(const std::string& id, const std::string& wanted,
+                                const Reserved& reserved) const {
+  // The one that a run knows it by comes before the one it gives itself.
+  for (const auto& [name, owner] : reserved) {
+    if (owner == id) return name;
   }
+  std::string candidate = wanted;
+  for (std::uint64_t n = 2;; ++n) {
+    const AgentEntry* holder = find(candidate);
+    const bool is_free = (holder == nullptr || holder->id == id) && !reserved.contains(candidate);
+    if (is_free) return candidate;
+    candidate = wanted + " (" + std::to_string(n) + ")";
+  }
+}
+
+void Registry::sort() {
+  std::sort(agents_.begin(), agents_.end(),
+            [](const AgentEntry& a, const AgentEntry& b) { return a.name < b.name; });
 }
 
 std::size_t Registry::live_count() const {

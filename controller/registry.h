@@ -3,19 +3,22 @@
 // Who is there. Pure: told of hellos, heartbeats and broken streams with the instant they happened,
 // it knows each agent's state. Runs on the control loop.
 //
-// An agent is one process, (name, incarnation). Its name is a label for people: a name that another
-// live agent holds gets the suffix " (2)". A stream that comes back with the same incarnation is
-// the same agent; another incarnation under the name of an agent that is gone, from the same host,
-// is that agent restarted. The same identity from two addresses at once is a copied machine: the
-// second one is refused.
+// An agent is a state folder, named by its agent_id; incarnation counts the processes that used it.
+// Its name is a label for people: a name that another agent holds gets the suffix " (2)". A stream
+// that comes back with the same incarnation is the same process; a higher incarnation is the agent
+// restarted. The same incarnation in two processes at once (another nonce) is a copied machine:
+// both are held, until each has an identity of its own. A lower incarnation is an old copy and
+// refused. An agent without an agent_id is its process, and nothing more.
 //
 //   online   heartbeats arrive
 //   suspect  none for kSuspectAfter, or its stream broke less than kLostAfter ago
 //   lost     silent or away for kLostAfter
+//   held     its identity is used twice
 //
 // At most kMaxAgents live ones; of the lost the latest kMaxLost are remembered for `spate agents`.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,11 +35,12 @@ inline constexpr Duration kLostAfter = std::chrono::seconds(5);
 inline constexpr std::size_t kMaxLost = 100;
 inline constexpr std::size_t kMaxAgentName = 64;
 
-enum class AgentState { online, suspect, lost };
+enum class AgentState { online, suspect, lost, held };
 std::string_view name(AgentState s);
 
 struct AgentEntry {
   std::string name;
+  std::string id;  // agent_id, or made up for an agent without one
   AgentHello hello;
   std::optional<StreamId> stream;
   AgentState state = AgentState::online;
@@ -50,14 +54,17 @@ class Registry {
  public:
   struct Admission {
     bool accepted = false;
-    std::string name;                  // the agent's from now on
-    std::string refusal;               // for the user, when not accepted
-    bool is_back = false;              // the same incarnation, on a new stream
-    std::optional<StreamId> replaced;  // this older stream is dead: close it
-    std::optional<std::uint64_t>
-        restarted;  // the incarnation that this one followed under its name
+    std::string name;                        // the agent's from now on
+    std::string refusal;                     // for the user, when not accepted
+    bool is_back = false;                    // the same incarnation, on a new stream
+    std::optional<StreamId> replaced;        // this older stream is dead: close it
+    std::optional<std::uint64_t> restarted;  // the incarnation that this one follows
+    bool is_copied = false;  // not accepted, and the agent of this name is held from now on
   };
-  Admission hello(StreamId stream, const AgentHello& hello, Instant now);
+  // Names that runs know agents by, which nobody else may have: name -> agent's id.
+  using Reserved = std::map<std::string, std::string>;
+  Admission hello(StreamId stream, const AgentHello& hello, Instant now,
+                  const Reserved& reserved = {});
   void heartbeat(StreamId stream, std::int64_t offset_ns, std::int64_t offset_bound_ns,
                  Instant now);
   // Any message is a sign of life.
@@ -66,6 +73,7 @@ class Registry {
 
   struct Lost {
     std::string name;
+    std::string id;
     std::uint64_t incarnation = 0;
     std::string cause;
   };
@@ -74,13 +82,21 @@ class Registry {
 
   const AgentEntry* find(const std::string& name) const;
   const AgentEntry* find(StreamId stream) const;
+  const AgentEntry* find_id(const std::string& id) const;
   // Sorted by name.
   const std::vector<AgentEntry>& agents() const { return agents_; }
 
  private:
   AgentEntry* find_stream(StreamId stream);
   AgentEntry* find_name(const std::string& name);
-  std::string free_name(const std::string& wanted) const;
+  AgentEntry* find_same(const AgentHello& hello);
+  Admission hello_again(AgentEntry& entry, StreamId stream, const AgentHello& hello, Instant now,
+                        const Reserved& reserved);
+  Admission hold(AgentEntry& entry, const AgentHello& hello);
+  void rename(AgentEntry& entry, const std::string& wanted, const Reserved& reserved);
+  std::string free_name(const std::string& id, const std::string& wanted,
+                        const Reserved& reserved) const;
+  void sort();
   std::size_t live_count() const;
   void forget_oldest_lost();
 

@@ -82,6 +82,45 @@ Run::Run(Order order, Instant now)
   info_.plan_text = std::move(order.plan_text);
   info_.overrides = std::move(order.overrides);
   info_.submitted_wall_ms = order.wall_ms;
+  boot_id_ = std::move(order.boot_id);
+}
+
+Run::Run(Adopted adopted, Instant now)
+    : info_(std::move(adopted.info)),
+      descriptor_set_(std::move(adopted.descriptor_set)),
+      created_(now),
+      wait_{},
+      boot_id_(std::move(adopted.boot_id)),
+      adopted_at_(now),
+      was_adopted_(true),
+      is_start_known_(adopted.is_start_known),
+      was_accepted_(true) {
+  members_.resize(info_.agents.size());
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const RunAgent& agent = info_.agents[i];
+    Member& member = members_[i];
+    for (const Mark& mark : adopted.marks) {
+      if (mark.agent == agent.name) member.committed[mark.incarnation] = mark.seq;
+    }
+    member.reply.emplace();
+    member.is_finished = agent.last_seq.has_value();
+    member.last_seq = agent.last_seq.value_or(0);
+    member.is_completed = member.is_finished && agent.lost_reason.empty();
+    member.is_lost = !member.is_finished && !agent.lost_reason.empty();
+    member.is_rejoining = !member.is_finished && !agent.dead.empty() && committed(i) == 0;
+    member.is_armed = !member.is_rejoining;
+    member.is_awaited = !member.is_finished && !member.is_lost;
+  }
+  set_start(adopted.start);
+  if (info_.state == RunState::draining) {
+    set_stage(RunStage::draining, now + info_.plan.drain + kDrainGrace);
+    if (info_.end == RunEnd::stopped)
+      stop_ = SendStop{info_.id, info_.plan.drain, info_.end_reason};
+  } else if (now < *start_) {
+    set_stage(RunStage::armed, *start_);
+  } else {
+    set_stage(RunStage::running, planned_end());
+  }
 }
 
 std::vector<RunAction> Run::step(const RunInput& input, Instant now) {
@@ -117,6 +156,7 @@ void Run::prepare(const std::vector<run_input::Agents::One>& chosen, Instant now
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     RunAgent agent;
     agent.name = chosen[i].name;
+    agent.agent_id = chosen[i].id;
     agent.incarnation = chosen[i].incarnation;
     agent.connections_requested = parts[i].timeline.epochs.front().parameters.load.connections;
     info_.agents.push_back(agent);
@@ -132,6 +172,7 @@ void Run::prepare(const std::vector<run_input::Agents::One>& chosen, Instant now
 
 void Run::on(const run_input::PrepareReply& input, Instant now) {
   const auto i = index_of(input.agent);
+  if (i && members_[*i].is_rejoining) take_rejoining_reply(*i, input.problems, now);
   if (!i || stage_ != RunStage::preparing || members_[*i].reply) return;
   members_[*i].reply = input.problems;
   judge_replies(false, now);
@@ -171,7 +212,8 @@ void Run::judge_replies(bool is_late, Instant now) {
 
 void Run::on(const run_input::Armed& input, Instant now) {
   const auto i = index_of(input.agent);
-  if (!i || stage_ > RunStage::arming || members_[*i].is_armed) return;
+  if (!i) return;
+  if (!members_[*i].is_rejoining && (members_[*i].is_armed || stage_ > RunStage::arming)) return;
   members_[*i].is_armed = true;
   info_.agents[*i].connections_established = input.armed.connections_established;
   if (input.armed.connections_established < input.armed.connections_requested) {
@@ -184,14 +226,18 @@ void Run::on(const run_input::Armed& input, Instant now) {
     }
     log(Severity::warning, std::move(text));
   }
-  arm_if_all_ready(now);
+  if (members_[*i].is_rejoining) {
+    send(*i, SendStart{info_.id, to_ns(*start_)});
+  } else {
+    arm_if_all_ready(now);
+  }
 }
 
 void Run::arm_if_all_ready(Instant now) {
   if (stage_ != RunStage::arming) return;
   if (!std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.is_armed; }))
     return;
-  start_ = now + kStartLead;
+  set_start(now + kStartLead);
   const Duration lead = kStartLead;
   info_.started_wall_ms =
       info_.submitted_wall_ms + (*start_ - created_) / std::chrono::milliseconds(1);
@@ -207,6 +253,9 @@ void Run::arm_if_all_ready(Instant now) {
 void Run::on(const run_input::Started& input, Instant) {
   const auto i = index_of(input.agent);
   if (!i || !start_) return;
+  members_[*i].is_rejoining = false;
+  // A process that came later started late, not askew.
+  if (!info_.agents[*i].dead.empty()) return;
   info_.agents[*i].start_skew_ns = input.at_controller_ns - to_ns(*start_);
   info_.agents[*i].clock_bound_ns = input.offset_bound_ns;
   actions_.emplace_back(run_action::Save{});
@@ -224,11 +273,13 @@ void Run::on(const run_input::Finished& input, Instant now) {
     }
     return;
   }
-  if (input.last_seq < members_[*i].committed) {
+  if (input.last_seq < committed(*i)) {
     on(run_input::Lost{input.agent, "it does not know the run any more: " + input.reason}, now);
     return;
   }
+  if (members_[*i].is_lost) take_back(*i);
   members_[*i].is_finished = true;
+  members_[*i].is_rejoining = false;
   members_[*i].last_seq = input.last_seq;
   info_.agents[*i].last_seq = input.last_seq;
   members_[*i].is_completed = input.reason == "completed";
@@ -242,13 +293,15 @@ void Run::on(const run_input::Finished& input, Instant now) {
     info_.agents[*i].lost_reason = "it left before the end, " + input.reason;
     info_.agents[*i].lost_at_ns = (now - *start_).count();
   }
+  actions_.emplace_back(run_action::Save{});
   collect_if_all_finished(now);
 }
 
 void Run::on(const run_input::Committed& input, Instant now) {
   const auto i = index_of(input.agent);
   if (!i) return;
-  members_[*i].committed = std::max(members_[*i].committed, input.seq);
+  std::uint64_t& mark = members_[*i].committed[input.incarnation];
+  mark = std::max(mark, input.seq);
   close_if_complete(now, false);
 }
 
@@ -268,29 +321,31 @@ void Run::on(const run_input::Lost& input, Instant now) {
     return;
   }
   // Everything it had to say is here already: nothing is missing without it.
-  if (members_[*i].is_finished && members_[*i].committed >= members_[*i].last_seq) return;
+  if (members_[*i].is_finished && missing_records(*i).empty()) return;
   members_[*i].is_lost = true;
+  members_[*i].lost_since = now;
   info_.agents[*i].lost_reason = input.cause;
   info_.agents[*i].lost_at_ns = (now - *start_).count();
   // A warning: the verdict has a rule of its own for lost agents, and this one may come back.
   log(Severity::warning, "agent lost agent=" + input.agent + " cause=\"" + input.cause +
-                             "\" records_stored=" + std::to_string(members_[*i].committed));
+                             "\" records_stored=" + std::to_string(committed(*i)));
   actions_.emplace_back(run_action::Save{});
-  if (live_agents() == 0 && stage_ == RunStage::running) {
-    info_.end = RunEnd::failed;
-    info_.end_reason = "every agent was lost";
-    info_.length = now - *start_;
-  }
+  watch_for_mass_loss(now);
   collect_if_all_finished(now);
   close_if_complete(now, false);
 }
 
-void Run::on(const run_input::Back& input, Instant) {
+void Run::on(const run_input::Back& input, Instant now) {
   const auto i = index_of(input.agent);
   if (!i) return;
   Member& member = members_[*i];
+  member.is_awaited = false;
   if (stage_ < RunStage::armed) {
     member.is_back = member.is_lost;
+    return;
+  }
+  if (!input.has_run && member.is_rejoining && !is_over(now)) {
+    send_rest_of_share(*i, now);
     return;
   }
   if (!input.has_run) {
@@ -301,15 +356,189 @@ void Run::on(const run_input::Back& input, Instant) {
     return;
   }
   log(Severity::info, "agent back agent=" + input.agent);
-  if (member.is_lost) {
-    member.is_lost = false;
-    info_.agents[*i].lost_reason.clear();
-    info_.agents[*i].lost_at_ns.reset();
-    actions_.emplace_back(run_action::Save{});
-  }
+  if (member.is_lost) take_back(*i);
   // What was sent while it was away is said again; agents ignore what they know.
-  if (!info_.agents[*i].start_skew_ns) send(*i, SendStart{info_.id, to_ns(*start_)});
+  if (is_cut_off_) deadline_ = std::max(deadline_, now + kCutOffGrace);
+  if ((!info_.agents[*i].start_skew_ns || member.is_rejoining) && member.is_armed)
+    send(*i, SendStart{info_.id, to_ns(*start_)});
   if (stop_ && !member.is_finished) send(*i, *stop_);
+}
+
+void Run::take_back(std::size_t member) {
+  members_[member].is_lost = false;
+  members_[member].lost_since.reset();
+  info_.agents[member].lost_reason.clear();
+  info_.agents[member].lost_at_ns.reset();
+  actions_.emplace_back(run_action::Save{});
+}
+
+// An agent that was restarted.
+
+void Run::on(const run_input::Account& input, Instant now) {
+  const auto i = index_of(input.agent);
+  if (!i) return;
+  for (DeadIncarnation& dead : info_.agents[*i].dead) {
+    if (dead.incarnation != input.account.incarnation) continue;
+    if (dead.last_seq == input.account.last_seq) return;
+    dead.last_seq = input.account.last_seq;
+    if (!input.account.cause.empty()) dead.cause = input.account.cause;
+    actions_.emplace_back(run_action::Save{});
+    close_if_complete(now, false);
+    return;
+  }
+  members_[*i].accounts[input.account.incarnation] = input.account;
+}
+
+void Run::on(const run_input::Restarted& input, Instant now) {
+  const auto i = index_of(input.agent);
+  if (!i || info_.agents[*i].incarnation == input.incarnation) return;
+  if (stage_ < RunStage::armed || (stage_ == RunStage::armed && now < *start_)) {
+    on(run_input::Lost{input.agent, "it was restarted"}, now);
+    return;
+  }
+  const DeadIncarnation dead = last_death(*i);
+  const std::string& name = info_.agents[*i].name;
+  log(Severity::warning, "agent restarted agent=" + name + " cause=\"" + dead.cause + "\"");
+  if (info_.agents[*i].dead.size() >= kMaxRestarts) {
+    end_share(*i, dead.last_seq, "it was restarted too often, the last time: " + dead.cause, now);
+  } else if (is_over(now) && !input.has_run) {
+    end_share(*i, dead.last_seq, "it was restarted at the end of the run: " + dead.cause, now);
+  } else {
+    rejoin(*i, input, now);
+  }
+}
+
+// What is known of the end of the process that had the share.
+DeadIncarnation Run::last_death(std::size_t i) const {
+  const Member& member = members_[i];
+  DeadIncarnation dead{info_.agents[i].incarnation, committed(i), "it was restarted"};
+  const auto known = member.accounts.find(dead.incarnation);
+  if (known != member.accounts.end()) {
+    dead.last_seq = std::max(known->second.last_seq, committed(i));
+    if (!known->second.cause.empty()) dead.cause = known->second.cause;
+  } else if (member.is_finished) {
+    dead.last_seq = member.last_seq;
+  }
+  return dead;
+}
+
+// What it had to say is all there will be of its share.
+void Run::end_share(std::size_t i, std::optional<std::uint64_t> last_seq, const std::string& reason,
+                    Instant now) {
+  Member& member = members_[i];
+  RunAgent& agent = info_.agents[i];
+  member.is_lost = false;
+  member.is_rejoining = false;
+  if (!member.is_finished) {
+    member.is_finished = true;
+    member.last_seq = last_seq.value_or(committed(i));
+    agent.last_seq = member.last_seq;
+    agent.lost_reason = reason;
+    if (!agent.lost_at_ns) agent.lost_at_ns = (now - *start_).count();
+  }
+  actions_.emplace_back(run_action::Save{});
+  collect_if_all_finished(now);
+  close_if_complete(now, false);
+}
+
+void Run::rejoin(std::size_t i, const run_input::Restarted& input, Instant now) {
+  RunAgent& agent = info_.agents[i];
+  // A process that died before it had done anything has nothing to account for.
+  if (DeadIncarnation dead = last_death(i); dead.last_seq != 0U)
+    agent.dead.push_back(std::move(dead));
+  // Those in between were given the share by a controller that did not live to store it.
+  for (const auto& [incarnation, account] : members_[i].accounts) {
+    if (incarnation > agent.incarnation && incarnation < input.incarnation)
+      agent.dead.push_back({incarnation, account.last_seq, account.cause});
+  }
+  agent.incarnation = input.incarnation;
+  agent.last_seq.reset();
+  Member fresh;
+  fresh.committed = std::move(members_[i].committed);
+  fresh.is_rejoining = true;
+  fresh.is_armed = input.has_run;
+  members_[i] = std::move(fresh);
+  take_back(i);
+  if (!input.has_run) send_rest_of_share(i, now);
+}
+
+void Run::send_rest_of_share(std::size_t i, Instant now) {
+  const Result<Timeline> timeline = planned_timeline(info_.plan, info_.submitted_wall_ms);
+  if (!timeline) return;  // it was good when the run was prepared
+  std::vector<SendPrepare> parts = divide_run(info_.id, info_.plan, *timeline, descriptor_set_);
+  parts[i].timeline = share_of(*timeline, i, now - *start_);
+  members_[i].rejoin_at.reset();
+  send(i, std::move(parts[i]));
+}
+
+void Run::take_rejoining_reply(std::size_t i, const std::vector<AgentProblem>& problems,
+                               Instant now) {
+  RunAgent& agent = info_.agents[i];
+  if (problems.empty()) {
+    agent.lost_reason.clear();
+    agent.lost_at_ns.reset();
+    return;
+  }
+  // What is in its way may go: it is asked again until the run is over.
+  members_[i].rejoin_at = now + kRejoinRetry;
+  const std::string reason =
+      "it was restarted and cannot take up its share: " + describe(problems.front());
+  if (agent.lost_reason == reason) return;
+  agent.lost_reason = reason;
+  if (!agent.lost_at_ns) agent.lost_at_ns = (now - *start_).count();
+  log(Severity::warning,
+      "agent cannot rejoin agent=" + agent.name + " cause=\"" + describe(problems.front()) + "\"");
+  actions_.emplace_back(run_action::Save{});
+}
+
+void Run::tick_awaited(Instant now) {
+  if (now < adopted_at_ + kAdoptionWait) return;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (!std::exchange(members_[i].is_awaited, false)) continue;
+    on(run_input::Lost{info_.agents[i].name, "it was not heard within " +
+                                                 format_duration(kAdoptionWait) +
+                                                 " of the controller's restart"},
+       now);
+  }
+}
+
+void Run::tick_rejoining(Instant now) {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].is_rejoining && members_[i].rejoin_at && now >= *members_[i].rejoin_at)
+      send_rest_of_share(i, now);
+  }
+}
+
+void Run::watch_for_mass_loss(Instant now) {
+  if (is_mass_loss_known_ || members_.size() < 2) return;
+  const auto lost = static_cast<std::size_t>(
+      std::count_if(members_.begin(), members_.end(), [&](const Member& m) {
+        return m.is_lost && m.lost_since && now - *m.lost_since <= kMassLossWindow;
+      }));
+  if (2 * lost <= members_.size()) return;
+  is_mass_loss_known_ = true;
+  log(Severity::warning, std::to_string(lost) + " of " + std::to_string(members_.size()) +
+                             " agents were lost within " + format_duration(kMassLossWindow) +
+                             ": this controller or its network is probably at fault");
+}
+
+// A run that outlived its controller.
+
+void Run::on(const run_input::StartKnown& input, Instant) {
+  if (is_start_known_ || !start_) return;
+  is_start_known_ = true;
+  set_start(input.start);
+  if (stage_ == RunStage::armed) deadline_ = *start_;
+  if (stage_ == RunStage::running) deadline_ = planned_end();
+  actions_.emplace_back(run_action::Save{});
+}
+
+void Run::on(const run_input::Abandon& input, Instant) {
+  info_.end_reason = input.reason;
+  if (start_) info_.length = std::clamp(input.length, Duration{}, info_.plan.length());
+  log(Severity::error, "run closed as crashed cause=\"" + input.reason + "\"");
+  set_stage(RunStage::finished, deadline_);
+  actions_.emplace_back(run_action::Close{});
 }
 
 void Run::on(const run_input::Stop& input, Instant now) {
@@ -345,6 +574,8 @@ void Run::on(const run_input::FinalSample& input, Instant now) {
 }
 
 void Run::on(const run_input::Tick&, Instant now) {
+  if (was_adopted_) tick_awaited(now);
+  if (stage_ == RunStage::running) tick_rejoining(now);
   if (now < deadline_ && stage_ != RunStage::running) return;
   switch (stage_) {
     case RunStage::waiting: {
@@ -376,7 +607,7 @@ void Run::on(const run_input::Tick&, Instant now) {
     }
     case RunStage::armed:
       set_stage(RunStage::running, planned_end());
-      log(Severity::info, "run started");
+      if (!was_adopted_) log(Severity::info, "run started");
       [[fallthrough]];
     case RunStage::running:
       if (now >= planned_end()) drain(now);
@@ -394,6 +625,7 @@ void Run::on(const run_input::Tick&, Instant now) {
                                                      " of being told to stop at once"},
            now);
       }
+      collect_if_all_finished(now);
       return;
     case RunStage::collecting:
       close_if_complete(now, true);
@@ -446,9 +678,21 @@ void Run::cut_off(Instant now) {
 
 void Run::collect_if_all_finished(Instant now) {
   if (stage_ < RunStage::armed || stage_ >= RunStage::collecting) return;
-  const bool all = std::all_of(members_.begin(), members_.end(),
-                               [](const Member& m) { return m.is_finished || m.is_lost; });
+  const bool may_come_back = stage_ != RunStage::draining;
+  const bool all = std::all_of(members_.begin(), members_.end(), [&](const Member& m) {
+    return m.is_finished || (m.is_lost && !may_come_back);
+  });
   if (!all) return;
+  const bool is_nobody_there =
+      std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.is_finished; });
+  if (is_nobody_there && info_.end == RunEnd::crashed) {
+    if (now < answer_deadline()) return;
+    info_.end_reason = "every agent was lost";
+    if (!was_adopted_) info_.end = RunEnd::failed;
+    set_stage(RunStage::finished, deadline_);
+    actions_.emplace_back(run_action::Close{});
+    return;
+  }
   if (info_.length == Duration{}) {
     // Everybody left by themselves. "Completed" is the agents' word: their clocks need not agree
     // with ours to the millisecond.
@@ -470,10 +714,10 @@ void Run::collect_if_all_finished(Instant now) {
 void Run::close_if_complete(Instant now, bool is_late) {
   if (stage_ != RunStage::collecting) return;
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    const Member& member = members_[i];
-    if (member.is_lost || member.committed >= member.last_seq) continue;
-    if (!is_late) return;
-    log(Severity::error, missing_records(i));
+    if (members_[i].is_lost) continue;
+    const std::vector<std::string> missing = missing_records(i);
+    if (!missing.empty() && !is_late) return;
+    for (const std::string& text : missing) log(Severity::error, text);
   }
   const bool sample_is_overdue = now >= deadline_ - kCollectDeadline + kFinalSampleDeadline;
   if (!has_final_sample_ && !is_late && !sample_is_overdue) return;
@@ -484,9 +728,43 @@ void Run::close_if_complete(Instant now, bool is_late) {
 
 // Helpers.
 
-bool Run::has_member(const std::string& agent, std::uint64_t incarnation) const {
-  const auto i = index_of(agent);
-  return i && info_.agents[*i].incarnation == incarnation;
+const RunAgent* Run::member(const std::string& agent_id) const {
+  const auto it = std::find_if(info_.agents.begin(), info_.agents.end(),
+                               [&](const RunAgent& a) { return a.agent_id == agent_id; });
+  return it == info_.agents.end() ? nullptr : &*it;
+}
+
+bool Run::has_member(const std::string& agent_id, std::uint64_t incarnation) const {
+  const RunAgent* agent = member(agent_id);
+  return agent != nullptr && agent->incarnation == incarnation;
+}
+
+std::optional<Duration> Run::lease_of(const std::string& agent_id,
+                                      std::uint64_t incarnation) const {
+  const RunAgent* agent = member(agent_id);
+  const bool is_live = stage_ >= RunStage::armed && stage_ <= RunStage::draining;
+  if (!is_live || agent == nullptr || agent->incarnation != incarnation) return std::nullopt;
+  const auto i = static_cast<std::size_t>(agent - info_.agents.data());
+  if (members_[i].is_finished || members_[i].is_lost) return std::nullopt;
+  return lease_length(info_.plan);
+}
+
+void Run::set_start(Instant start) {
+  start_ = start;
+  info_.start_boot_ns = to_ns(start);
+  info_.boot_id = boot_id_;
+}
+
+// Until then agents may be at work under their leases without our hearing of it.
+Instant Run::answer_deadline() const {
+  const Instant end = planned_end() + info_.plan.drain + lease_length(info_.plan);
+  return was_adopted_ ? std::max(end, adopted_at_ + kAdoptionWait) : end;
+}
+
+std::uint64_t Run::committed(std::size_t member) const {
+  const auto& marks = members_[member].committed;
+  const auto it = marks.find(info_.agents[member].incarnation);
+  return it == marks.end() ? 0 : it->second;
 }
 
 std::size_t Run::live_agents() const {
@@ -527,10 +805,23 @@ std::optional<std::size_t> Run::index_of(const std::string& agent) const {
   return std::nullopt;
 }
 
-std::string Run::missing_records(std::size_t member) const {
-  return "records missing agent=" + info_.agents[member].name +
-         " stored=" + std::to_string(members_[member].committed) +
-         " reported=" + std::to_string(members_[member].last_seq);
+// Of all its processes; empty: everything that it had to say is stored.
+std::vector<std::string> Run::missing_records(std::size_t i) const {
+  const RunAgent& agent = info_.agents[i];
+  const Member& member = members_[i];
+  std::vector<std::string> missing;
+  const auto compare = [&](std::uint64_t incarnation, std::uint64_t reported) {
+    const auto it = member.committed.find(incarnation);
+    const std::uint64_t stored = it == member.committed.end() ? 0 : it->second;
+    if (stored >= reported) return;
+    missing.push_back(
+        "records missing agent=" + agent.name + " incarnation=" + std::to_string(incarnation) +
+        " stored=" + std::to_string(stored) + " reported=" + std::to_string(reported));
+  };
+  for (const DeadIncarnation& dead : agent.dead)
+    compare(dead.incarnation, dead.last_seq.value_or(0));
+  compare(agent.incarnation, member.last_seq);
+  return missing;
 }
 
 }  // namespace spate::controller

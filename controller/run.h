@@ -15,10 +15,15 @@
 //   - collecting: until those are committed, and the target was looked at once more
 //   - finished
 //
-// Losing an agent before T ends the run; after T the others go on, and the run fails only when
-// nobody is left. A lost agent's share is not moved.
+// Losing an agent before T ends the run. After T the others go on, its share is not moved, and it
+// may come back: the same process goes on by itself, another one is given the rest of its share and
+// the same T. A run that has lost every agent is held open until their leases have ended after its
+// planned end: it may be the controller's own network that is down.
+//
+// A run that an earlier controller process left (Adopted) goes on from what the store has of it.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -27,6 +32,7 @@
 #include "common/clock.h"
 #include "controller/agent_events.h"
 #include "controller/run_info.h"
+#include "controller/store_op.h"
 
 namespace spate::controller {
 
@@ -40,6 +46,12 @@ inline constexpr Duration kDrainGrace = std::chrono::seconds(10);  // over the p
 inline constexpr Duration kCutOffGrace = std::chrono::seconds(5);  // from "stop at once" to "lost"
 inline constexpr Duration kCollectDeadline = std::chrono::seconds(30);
 inline constexpr Duration kFinalSampleDeadline = std::chrono::seconds(5);
+inline constexpr Duration kRejoinRetry = std::chrono::seconds(5);  // of a share that was refused
+inline constexpr std::size_t kMaxRestarts = 1'000;                 // of one agent in one run
+// How long agents have to answer a controller that restarted after the end of their leases.
+inline constexpr Duration kAdoptionWait = std::chrono::seconds(30);
+// More than half of the agents lost within this: probably not their fault.
+inline constexpr Duration kMassLossWindow = std::chrono::seconds(30);
 
 enum class RunStage { waiting, preparing, arming, armed, running, draining, collecting, finished };
 std::string_view name(RunStage s);
@@ -52,6 +64,7 @@ struct Agents {
     std::string name;
     std::uint64_t incarnation = 0;
     std::string busy_with;  // run id; empty: free
+    std::string id = {};    // agent_id
   };
   std::vector<One> online;
 };
@@ -77,6 +90,7 @@ struct Finished {
 struct Committed {
   std::string agent;
   std::uint64_t seq = 0;
+  std::uint64_t incarnation = 0;  // its process
 };
 struct Lost {
   std::string agent;
@@ -86,6 +100,26 @@ struct Lost {
 struct Back {
   std::string agent;
   bool has_run = false;  // it says it still has this run
+};
+// Another process of this agent is there; the one that had the share is dead.
+struct Restarted {
+  std::string agent;
+  std::uint64_t incarnation = 0;  // of the new one
+  bool has_run = false;           // it says that it has its share already
+};
+// What an agent says of processes of its that have records of this run: before Back or Restarted.
+struct Account {
+  std::string agent;
+  AgentAccount account;
+};
+// T by this controller's clock, from an agent: for a run from before a reboot.
+struct StartKnown {
+  Instant start;
+};
+// Nobody will go on with it.
+struct Abandon {
+  std::string reason;
+  Duration length{};  // as far as it was run
 };
 struct Stop {
   bool at_once = false;
@@ -101,7 +135,8 @@ struct Tick {};
 using RunInput =
     std::variant<run_input::Agents, run_input::PrepareReply, run_input::Armed, run_input::Started,
                  run_input::Finished, run_input::Committed, run_input::Lost, run_input::Back,
-                 run_input::Stop, run_input::FinalSample, run_input::Tick>;
+                 run_input::Restarted, run_input::Account, run_input::StartKnown,
+                 run_input::Abandon, run_input::Stop, run_input::FinalSample, run_input::Tick>;
 
 namespace run_action {
 
@@ -144,8 +179,19 @@ class Run {
     std::string descriptor_set;
     Duration wait = kDefaultWait;
     std::int64_t wall_ms = 0;  // of the submission
+    std::string boot_id;       // of the controller's clock
   };
   Run(Order order, Instant now);
+  // One whose T was fixed.
+  struct Adopted {
+    RunInfo info;
+    std::string descriptor_set;
+    Instant start;
+    bool is_start_known = true;  // false: guessed from wall time, after a reboot
+    std::string boot_id;
+    std::vector<Mark> marks;
+  };
+  Run(Adopted adopted, Instant now);
 
   std::vector<RunAction> step(const RunInput& input, Instant now);
 
@@ -153,7 +199,14 @@ class Run {
   RunStage stage() const { return stage_; }
   // T, once it is fixed.
   std::optional<Instant> start() const { return start_; }
-  bool has_member(const std::string& agent, std::uint64_t incarnation) const;
+  // False after a reboot, until an agent has told it.
+  bool is_start_known() const { return is_start_known_; }
+  // The member with this identity; null: none.
+  const RunAgent* member(const std::string& agent_id) const;
+  // Whether this process of the agent has the share now.
+  bool has_member(const std::string& agent_id, std::uint64_t incarnation) const;
+  // The right to generate load that the agent is due; nothing: none.
+  std::optional<Duration> lease_of(const std::string& agent_id, std::uint64_t incarnation) const;
   // Members that are not lost.
   std::size_t live_agents() const;
 
@@ -164,9 +217,14 @@ class Run {
     bool is_finished = false;
     bool is_completed = false;  // finished because the plan was over
     bool is_lost = false;
-    bool is_back = false;  // after it was lost before the start
+    bool is_back = false;              // after it was lost before the start
+    bool is_awaited = false;           // has not been heard since the controller restarted
+    bool is_rejoining = false;         // has not been started again yet
+    std::optional<Instant> rejoin_at;  // when it is asked again
+    std::optional<Instant> lost_since;
     std::uint64_t last_seq = 0;
-    std::uint64_t committed = 0;
+    std::map<std::uint64_t, std::uint64_t> committed;  // by incarnation
+    std::map<std::uint64_t, AgentAccount> accounts;    // of the last hello
   };
 
   void on(const run_input::Agents& input, Instant now);
@@ -177,6 +235,10 @@ class Run {
   void on(const run_input::Committed& input, Instant now);
   void on(const run_input::Lost& input, Instant now);
   void on(const run_input::Back& input, Instant now);
+  void on(const run_input::Restarted& input, Instant now);
+  void on(const run_input::Account& input, Instant now);
+  void on(const run_input::StartKnown& input, Instant now);
+  void on(const run_input::Abandon& input, Instant now);
   void on(const run_input::Stop& input, Instant now);
   void on(const run_input::FinalSample& input, Instant now);
   void on(const run_input::Tick& input, Instant now);
@@ -186,6 +248,22 @@ class Run {
   void refuse(std::vector<std::string> problems, int exit_code);
   void arm_if_all_ready(Instant now);
   void fail_before_start(const std::string& reason);
+  void set_start(Instant start);
+  void end_share(std::size_t member, std::optional<std::uint64_t> last_seq,
+                 const std::string& reason, Instant now);
+  DeadIncarnation last_death(std::size_t member) const;
+  void rejoin(std::size_t member, const run_input::Restarted& input, Instant now);
+  void send_rest_of_share(std::size_t member, Instant now);
+  void take_rejoining_reply(std::size_t member, const std::vector<AgentProblem>& problems,
+                            Instant now);
+  void take_back(std::size_t member);
+  void watch_for_mass_loss(Instant now);
+  void tick_rejoining(Instant now);
+  void tick_awaited(Instant now);
+  bool is_over(Instant now) const { return stop_ || now >= planned_end(); }
+  Instant answer_deadline() const;
+  std::uint64_t committed(std::size_t member) const;
+  std::vector<std::string> missing_records(std::size_t member) const;
   void drain(Instant now);
   void cut_off(Instant now);
   void collect_if_all_finished(Instant now);
@@ -196,7 +274,6 @@ class Run {
   void send(std::size_t member, ControllerMessage message);
   std::optional<std::size_t> index_of(const std::string& agent) const;
   Instant planned_end() const { return *start_ + info_.plan.length(); }
-  std::string missing_records(std::size_t member) const;
 
   RunInfo info_;
   std::string descriptor_set_;
@@ -207,6 +284,11 @@ class Run {
   std::optional<Instant> start_;
   std::vector<Member> members_;  // parallel to info_.agents
   std::vector<run_input::Agents::One> online_;
+  std::string boot_id_;
+  Instant adopted_at_{};  // with was_adopted_
+  bool was_adopted_ = false;
+  bool is_start_known_ = true;
+  bool is_mass_loss_known_ = false;
   bool was_accepted_ = false;
   bool is_cut_off_ = false;
   std::optional<SendStop> stop_;  // the last one sent to everybody, for agents that come back

@@ -30,7 +30,8 @@ struct DeadIncarnation {
 };
 
 struct RunAgent {
-  std::string name;
+  std::string name;                           // as this run knows it
+  std::string agent_id;                       // who it is
   std::uint64_t incarnation = 0;              // the one that has the share now
   std::uint64_t connections_requested = 0;    // share of the first epoch
   std::uint64_t connections_established = 0;  // when armed
@@ -52,6 +53,9 @@ struct RunInfo {
   std::string end_reason;
   std::int64_t submitted_wall_ms = 0;
   std::int64_t started_wall_ms = 0;  // 0: never started
+  // T by the controller's CLOCK_BOOTTIME in the boot of this id; absent: not fixed yet.
+  std::optional<std::int64_t> start_boot_ns;
+  std::string boot_id;
   Duration length{};  // from T to the end of the last phase or the stop, without the drain
   std::vector<RunAgent> agents;  // in the order of their shares
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "controller/leases.h"
+
 namespace spate::controller {
 namespace {
 
@@ -14,11 +16,16 @@ SendPrepare common_part(const std::string& run, const Plan& plan,
   prepare.seed = plan.seed;
   prepare.drain = plan.drain;
   prepare.on_controller_loss = plan.on_controller_loss;
-  prepare.lease = plan.controller_loss_limit;
+  prepare.lease = lease_length(plan);
   return prepare;
 }
 
 }  // namespace
+
+Duration lease_length(const Plan& plan) {
+  return plan.on_controller_loss == OnControllerLoss::go_on ? plan.controller_loss_limit
+                                                            : kShortLease;
+}
 
 std::vector<SendPrepare> divide_run(const std::string& run, const Plan& plan,
                                     const Timeline& timeline, const std::string& descriptor_set) {

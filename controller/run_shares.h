@@ -10,6 +10,9 @@
 
 namespace spate::controller {
 
+// The right to generate load that a heartbeat's reply renews.
+Duration lease_length(const Plan& plan);
+
 // One Prepare per agent, in the order of the agents. first_connection counts every agent's largest
 // epoch, so that no number is there twice.
 std::vector<SendPrepare> divide_run(const std::string& run, const Plan& plan,

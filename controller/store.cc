@@ -15,9 +15,11 @@
 
 #include "common/plan_json.h"
 #include "common/timeline.h"
+#include "controller/closed_runs.h"
 #include "controller/record_row.h"
 #include "controller/rollup.h"
 #include "controller/store_file.h"
+#include "controller/store_restore.h"
 #include "controller/store_schema.h"
 
 // Orientation: `Rows` is the connection with its prepared statements, one function per table.
@@ -37,11 +39,16 @@ std::string_view severity_name(RunEvent::Severity s) {
 }
 
 // Binds its arguments in order, runs, and leaves the statement ready for the next time.
+void bind(SQLite::Statement& statement, int index, std::nullptr_t) { statement.bind(index); }
+template <class Value>
+void bind(SQLite::Statement& statement, int index, const Value& value) {
+  statement.bind(index, value);
+}
 template <class... Values>
 void run(SQLite::Statement& statement, const Values&... values) {
   statement.tryReset();
   int index = 0;
-  (statement.bind(++index, values), ...);
+  (bind(statement, ++index, values), ...);
   statement.exec();
   statement.tryReset();
 }
@@ -53,12 +60,14 @@ class Rows {
             db,
             "INSERT INTO runs (id, plan, state, \"end\", end_reason, submitted_wall_ms, "
             "started_wall_ms, length_ns,"
-            " duplicates, verdict, requests) VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO "
+            " duplicates, verdict, requests, start_boot_ns, boot_id)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO "
             "UPDATE SET"
             " state = excluded.state, \"end\" = excluded.\"end\", end_reason = excluded.end_reason,"
             " started_wall_ms = excluded.started_wall_ms, length_ns = excluded.length_ns,"
             " duplicates = excluded.duplicates, verdict = excluded.verdict, requests = "
-            "excluded.requests"),
+            "excluded.requests, start_boot_ns = excluded.start_boot_ns, boot_id = "
+            "excluded.boot_id"),
         plan_(db, "INSERT OR IGNORE INTO plans (run, text, overrides, resolved) VALUES (?,?,?,?)"),
         epoch_(db,
                "INSERT OR IGNORE INTO epochs (run, number, connections, calls_per_loop, pause_ns)"
@@ -67,8 +76,8 @@ class Rows {
                "INSERT OR REPLACE INTO agents (run, position, name, incarnation, "
                "connections_requested,"
                " connections_established, start_skew_ns, clock_bound_ns, last_seq, lost_reason, "
-               "lost_at_ns)"
-               " VALUES (?,?,?,?,?,?,?,?,?,?,?)"),
+               "lost_at_ns, agent_id)"
+               " VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"),
         dead_(db,
               "INSERT OR REPLACE INTO dead_incarnations (run, agent, incarnation, last_seq, cause)"
               " VALUES (?,?,?,?,?)"),
@@ -81,14 +90,27 @@ class Rows {
                 "refused,"
                 " address_space_bytes, rss_bytes, cpu_ns, threads, open_connections, agents)"
                 " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"),
-        event_(db, "INSERT INTO events (run, at_ns, severity, text) VALUES (?,?,?,?)") {}
+        event_(db, "INSERT INTO events (run, at_ns, severity, text) VALUES (?,?,?,?)"),
+        descriptors_(db, "INSERT OR IGNORE INTO descriptors (run, bytes) VALUES (?,?)"),
+        alive_(db, "UPDATE cluster SET alive_wall_ms = ?"),
+        late_(db, "UPDATE runs SET requests = requests + ? WHERE id = ?"),
+        term_(db, "SELECT term FROM cluster") {}
+
+  std::uint64_t term() {
+    term_.tryReset();
+    term_.executeStep();
+    const auto term = static_cast<std::uint64_t>(term_.getColumn(0).getInt64());
+    term_.tryReset();
+    return term;
+  }
 
   void put(const store_op::PutRun& op) {
     const auto& [info, outcome] = op;
-    run(run_, info.id, info.plan.name, std::string(name(info.state)), std::string(name(info.end)),
-        info.end_reason, info.submitted_wall_ms, info.started_wall_ms,
-        std::int64_t{info.length.count()}, to_sql(outcome.duplicates), outcome.verdict,
-        to_sql(outcome.requests));
+    if (info.start_boot_ns) {
+      put_run(info, outcome, *info.start_boot_ns);
+    } else {
+      put_run(info, outcome, nullptr);
+    }
     std::string overrides;
     for (const std::string& o : info.overrides) overrides += o + "\n";
     run(plan_, info.id, info.plan_text, overrides, to_json(info.plan));
@@ -97,9 +119,10 @@ class Rows {
   }
 
   void put(const store_op::PutRecord& op) {
-    const auto& [r, wire] = op;
-    record_.put(r, wire);
+    const Record& r = op.record;
+    record_.put(r, op.bytes);
     run(mark_, r.key.run, r.key.agent, to_sql(r.key.incarnation), to_sql(r.key.seq));
+    if (op.is_late) run(late_, to_sql(r.finished()), r.key.run);
   }
 
   void put(const store_op::PutSample& op) {
@@ -117,6 +140,17 @@ class Rows {
     run(event_, op.run, e.at_ns, std::string(severity_name(e.severity)), e.text);
   }
 
+  void put(const store_op::PutDescriptors& op) {
+    descriptors_.tryReset();
+    descriptors_.bind(1, op.run);
+    descriptors_.bind(2, static_cast<const void*>(op.descriptor_set.data()),
+                      static_cast<int>(op.descriptor_set.size()));
+    descriptors_.exec();
+    descriptors_.tryReset();
+  }
+
+  void put(const store_op::PutAlive& op) { run(alive_, op.wall_ms); }
+
  private:
   // The first agent's loops stand for all; the rest is in the plan.
   void put_planned_epochs(const RunInfo& info) {
@@ -127,6 +161,14 @@ class Rows {
       run(epoch_, info.id, static_cast<std::int64_t>(e.number), to_sql(e.connections()),
           to_sql(load.calls_per_loop), std::int64_t{load.pause.count()});
     }
+  }
+
+  template <class Start>
+  void put_run(const RunInfo& info, const RunOutcome& outcome, Start start) {
+    run(run_, info.id, info.plan.name, std::string(name(info.state)), std::string(name(info.end)),
+        info.end_reason, info.submitted_wall_ms, info.started_wall_ms,
+        std::int64_t{info.length.count()}, to_sql(outcome.duplicates), outcome.verdict,
+        to_sql(outcome.requests), start, info.boot_id);
   }
 
   void put_agent(const std::string& run_id, std::size_t position, const RunAgent& a) {
@@ -150,6 +192,7 @@ class Rows {
     bind_optional(9, a.last_seq.has_value(), to_sql(a.last_seq.value_or(0)));
     agent_.bind(10, a.lost_reason);
     bind_optional(11, a.lost_at_ns.has_value(), a.lost_at_ns.value_or(0));
+    agent_.bind(12, a.agent_id);
     agent_.exec();
     agent_.tryReset();
   }
@@ -171,45 +214,18 @@ class Rows {
 
   SQLite::Statement run_, plan_, epoch_, agent_, dead_;
   RecordInsert record_;
-  SQLite::Statement mark_, sample_, event_;
+  SQLite::Statement mark_, sample_, event_, descriptors_, alive_, late_, term_;
 };
 
-// Closes what an earlier process left: its rows carry `crashed` since they were made.
-void close_crashed(SQLite::Database& db, Restored& restored) {
-  SQLite::Transaction transaction(db);
-  {
-    SQLite::Statement unfinished(db, "SELECT id FROM runs WHERE state <> 'finished'");
-    while (unfinished.executeStep())
-      restored.closed.push_back({unfinished.getColumn(0).getString(), {}, true});
-  }
-  for (auto& [id, marks, is_news] : restored.closed) {
-    SQLite::Statement mark(db, "SELECT agent, incarnation, seq FROM marks WHERE run = ?");
-    mark.bind(1, id);
-    while (mark.executeStep()) {
-      marks.push_back({id, mark.getColumn(0).getString(),
-                       static_cast<std::uint64_t>(mark.getColumn(1).getInt64()),
-                       static_cast<std::uint64_t>(mark.getColumn(2).getInt64())});
-    }
-    SQLite::Statement event(
-        db,
-        "INSERT INTO events (run, at_ns, severity, text) SELECT ?1, coalesce(max(start_ns +"
-        " length_ns), 0), 'error', 'controller restarted during the run' FROM all_records"
-        " WHERE run = ?1");
-    event.bind(1, id);
-    event.exec();
-    SQLite::Statement close(
-        db,
-        "UPDATE runs SET state = 'finished', \"end\" = 'crashed', verdict = 'INVALID',"
-        " end_reason = 'the controller restarted during the run',"
-        " length_ns = (SELECT coalesce(max(start_ns + length_ns), 0) FROM all_records WHERE run = "
-        "?1"
-        " AND drain = 0),"
-        " requests = (SELECT coalesce(sum(ok + failed), 0) FROM all_records WHERE run = ?1)"
-        " WHERE id = ?1");
-    close.bind(1, id);
-    close.exec();
-  }
-  transaction.commit();
+// A run that cannot be taken over must not keep the others from it.
+void close_unreadable(SQLite::Database& db, const std::string& id, const std::string& why) {
+  SQLite::Statement close(
+      db,
+      "UPDATE runs SET state = 'finished', \"end\" = 'crashed', verdict = 'INVALID',"
+      " end_reason = ? WHERE id = ?");
+  close.bind(1, "the controller restarted and could not take it over: " + why);
+  close.bind(2, id);
+  close.exec();
 }
 
 }  // namespace
@@ -228,7 +244,8 @@ class Store::Writer {
         timer_(loop_),
         rollup_timer_(loop_),
         guard_(loop_.get_executor()) {
-    close_crashed(*db_, restored_);
+    raise_term();
+    restore();
     roll_up_in(policy_.every);
     thread_ = std::thread([this] { loop_.run(); });
   }
@@ -266,9 +283,47 @@ class Store::Writer {
   const std::string path_;
   const RollupPolicy policy_;
   Restored restored_;
+  std::uint64_t term_ = 0;
 
  private:
+  void raise_term() {
+    db_->exec("UPDATE cluster SET term = term + 1");
+    SQLite::Statement row(*db_, "SELECT id, term, alive_wall_ms FROM cluster");
+    row.executeStep();
+    restored_.cluster = row.getColumn(0).getString();
+    restored_.term = term_ = static_cast<std::uint64_t>(row.getColumn(1).getInt64());
+    restored_.alive_wall_ms = row.getColumn(2).getInt64();
+  }
+
+  void restore() {
+    std::vector<std::string> unfinished;
+    {
+      SQLite::Statement row(
+          *db_, "SELECT id FROM runs WHERE state <> 'finished' ORDER BY submitted_wall_ms");
+      while (row.executeStep()) unfinished.push_back(row.getColumn(0).getString());
+    }
+    for (const std::string& id : unfinished) {
+      if (auto run = load_unfinished(path_, id)) {
+        restored_.runs.push_back(std::move(*run));
+      } else {
+        close_unreadable(*db_, id, run.error().message);
+      }
+    }
+    restored_.closed = load_closed(*db_, kMaxClosedRuns);
+  }
+
+  // Nothing more is written, and nothing that waits is reported as committed.
+  bool was_taken_over() {
+    const std::uint64_t term = rows_->term();
+    if (term == term_) return false;
+    is_taken_over_ = true;
+    queue_.clear();
+    if (callbacks_.taken_over) callbacks_.taken_over(term);
+    return true;
+  }
+
   void enqueue(Entry entry) {
+    if (is_taken_over_) return;
     if (entry.may_be_dropped() && queue_.size() >= kMaxQueued) {
       ++dropped_;
       return;
@@ -311,6 +366,7 @@ class Store::Writer {
       in_trouble(why);
       return;
     }
+    if (is_taken_over_) return;
     if (is_in_trouble_) {
       is_in_trouble_ = false;
       if (callbacks_.recovered) callbacks_.recovered();
@@ -321,6 +377,10 @@ class Store::Writer {
   void write_all() {
     db_->exec("BEGIN IMMEDIATE");
     try {
+      if (was_taken_over()) {
+        db_->exec("ROLLBACK");
+        return;
+      }
       for (const Entry& entry : queue_) {
         if (!entry.op) continue;
         try {
@@ -376,10 +436,10 @@ class Store::Writer {
   }
 
   bool roll_up() {
-    if (!db_ || is_in_trouble_) return false;
+    if (!db_ || is_in_trouble_ || is_taken_over_) return false;
     try {
       db_->exec("BEGIN IMMEDIATE");
-      const bool has_worked = rollup_->step();
+      const bool has_worked = !was_taken_over() && rollup_->step();
       db_->exec("COMMIT");
       is_rollup_failing_ = false;
       return has_worked;
@@ -439,6 +499,7 @@ class Store::Writer {
   bool is_timer_set_ = false;
   bool is_closing_ = false;
   bool is_rollup_failing_ = false;
+  bool is_taken_over_ = false;
   asio::io_context loop_{1};
   asio::steady_timer timer_;
   asio::steady_timer rollup_timer_;
@@ -466,7 +527,7 @@ Store::Store(std::unique_ptr<Writer> writer) : writer_(std::move(writer)) {}
 Store::~Store() = default;
 
 const std::string& Store::path() const { return writer_->path_; }
-const Restored& Store::restored() const { return writer_->restored_; }
+Restored Store::take_restored() { return std::move(writer_->restored_); }
 
 void Store::put(StoreOp op) { writer_->put({std::move(op), {}}); }
 

@@ -9,6 +9,9 @@
 // Never a silent empty start: a file that is damaged, not ours, from a newer spate, or in use by
 // another process is refused with the next step and left as it is.
 //
+// Opening raises the term and commits it. Every transaction checks that it is still the same one: a
+// controller that was superseded (on a shared disk, say) writes nothing any more.
+//
 // When writing fails (disk full, I/O error) nothing is lost and nothing is acknowledged: what was
 // queued stays queued, `trouble` is told once, and the writer tries again every kRetry. After
 // anything but a full disk it opens the file anew and checks it first. The queue is bounded by the
@@ -47,6 +50,8 @@ class Store {
         committed;                             // the highest mark per (run, agent, incarnation)
     std::function<void(std::string)> trouble;  // for the user
     std::function<void()> recovered;
+    // Another controller has raised the term: nothing is written any more.
+    std::function<void(std::uint64_t term)> taken_over = {};
   };
 
   // `path`'s directories are made. Callbacks may be empty.
@@ -57,8 +62,8 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   const std::string& path() const;
-  // What an earlier process left; runs that it left unfinished were closed as crashed by `open`.
-  const Restored& restored() const;
+  // What an earlier process left. Once.
+  Restored take_restored();
 
   void put(StoreOp op);
   // Called on the writer thread when it has time: it is not stuck in a write. From any thread.

@@ -103,6 +103,12 @@ void bring_up_to_date(SQLite::Database& db) {
   transaction.commit();
 }
 
+std::string holder(const std::string& lock_path) {
+  std::ifstream file(lock_path);
+  std::string pid;
+  return std::getline(file, pid) && !pid.empty() ? " (pid " + pid + ")" : "";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StoreLock>> StoreLock::take(const std::string& store_path) {
@@ -123,10 +129,17 @@ Result<std::unique_ptr<StoreLock>> StoreLock::take(const std::string& store_path
     ::close(fd);
     if (why == EWOULDBLOCK) {
       return Error{ErrorCode::conflict, "the store " + store_path +
-                                            " is in use by another spate-controller: stop it, "
+                                            " is in use by another spate-controller" +
+                                            holder(path) +
+                                            ": stop it, "
                                             "or give this one a store of its own with --store"};
     }
     return Error{ErrorCode::io, "cannot lock " + path + ": " + std::strerror(why)};
+  }
+  // For the message above; nothing depends on it.
+  const std::string pid = std::to_string(::getpid()) + "\n";
+  if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, pid.data(), pid.size(), 0) < 0) {
+    // Then the message does not name us.
   }
   return std::unique_ptr<StoreLock>(new StoreLock(fd));
 }

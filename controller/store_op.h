@@ -39,7 +39,8 @@ struct PutRun {
 // The record and its mark, in one transaction.
 struct PutRecord {
   Record record;
-  std::string bytes;  // as they came
+  std::string bytes;     // as they came
+  bool is_late = false;  // of a run that has ended: its row is brought up to date, too
 };
 struct PutSample {
   std::string run;
@@ -50,9 +51,19 @@ struct PutEvent {
   RunEvent event;
 };
 
+// The types that the run's messages are made of; once per run.
+struct PutDescriptors {
+  std::string run;
+  std::string descriptor_set;
+};
+// The controller is alive.
+struct PutAlive {
+  std::int64_t wall_ms = 0;
+};
+
 }  // namespace store_op
 
-using StoreOp =
-    std::variant<store_op::PutRun, store_op::PutRecord, store_op::PutSample, store_op::PutEvent>;
+using StoreOp = std::variant<store_op::PutRun, store_op::PutRecord, store_op::PutSample,
+                             store_op::PutEvent, store_op::PutDescriptors, store_op::PutAlive>;
 
 }  // namespace spate::controller

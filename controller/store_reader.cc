@@ -38,7 +38,7 @@ void load_agents(SQLite::Database& db, RunInfo& info) {
   SQLite::Statement row(
       db,
       "SELECT name, incarnation, connections_requested, connections_established, start_skew_ns,"
-      " clock_bound_ns, last_seq, lost_reason, lost_at_ns FROM agents WHERE run = ?"
+      " clock_bound_ns, last_seq, lost_reason, lost_at_ns, agent_id FROM agents WHERE run = ?"
       " ORDER BY position");
   row.bind(1, info.id);
   while (row.executeStep()) {
@@ -52,6 +52,7 @@ void load_agents(SQLite::Database& db, RunInfo& info) {
     if (!row.getColumn(6).isNull()) agent.last_seq = count_at(row, 6);
     agent.lost_reason = row.getColumn(7).getString();
     if (!row.getColumn(8).isNull()) agent.lost_at_ns = row.getColumn(8).getInt64();
+    agent.agent_id = row.getColumn(9).getString();
     info.agents.push_back(std::move(agent));
   }
 }
@@ -75,7 +76,8 @@ Result<RunInfo> load_info(SQLite::Database& db, const std::string& id) {
   SQLite::Statement row(
       db,
       "SELECT state, \"end\", end_reason, submitted_wall_ms, started_wall_ms, length_ns, text,"
-      " overrides, resolved FROM runs JOIN plans ON plans.run = runs.id WHERE id = ?");
+      " overrides, resolved, start_boot_ns, boot_id FROM runs JOIN plans ON plans.run = runs.id "
+      "WHERE id = ?");
   row.bind(1, id);
   if (!row.executeStep()) return no_such_run(id);
   RunInfo info;
@@ -91,6 +93,8 @@ Result<RunInfo> load_info(SQLite::Database& db, const std::string& id) {
   info.started_wall_ms = row.getColumn(4).getInt64();
   info.length = Duration(row.getColumn(5).getInt64());
   info.plan_text = row.getColumn(6).getString();
+  if (!row.getColumn(9).isNull()) info.start_boot_ns = row.getColumn(9).getInt64();
+  info.boot_id = row.getColumn(10).getString();
   std::istringstream overrides(row.getColumn(7).getString());
   for (std::string line; std::getline(overrides, line);) info.overrides.push_back(line);
   PlanOrProblems plan = parse_plan(row.getColumn(8).getString());
@@ -103,7 +107,8 @@ Result<RunInfo> load_info(SQLite::Database& db, const std::string& id) {
   return info;
 }
 
-Result<void> load_records(SQLite::Database& db, Aggregate& run) {
+Result<void> load_records(SQLite::Database& db, Aggregate& run,
+                          const std::function<void(const Record&)>& each) {
   // One agent's process after the other, each in the order of its seq: an index gives this order,
   // and nothing is held but the record at hand.
   SQLite::Statement row(db,
@@ -119,6 +124,7 @@ Result<void> load_records(SQLite::Database& db, Aggregate& run) {
                                          " of agent " + row.getColumn(1).getString());
     }
     run.add(*record);
+    if (each) each(*record);
   }
   return {};
 }
@@ -202,7 +208,8 @@ Result<std::vector<StoredRun>> list_runs(const std::string& path, const std::str
   }
 }
 
-Result<std::unique_ptr<Aggregate>> load_run(const std::string& path, const std::string& id) {
+Result<std::unique_ptr<Aggregate>> load_run(const std::string& path, const std::string& id,
+                                            const std::function<void(const Record&)>& each) {
   try {
     SQLite::Database db(path, SQLite::OPEN_READONLY, 5000);
     // One view of all tables.
@@ -213,7 +220,7 @@ Result<std::unique_ptr<Aggregate>> load_run(const std::string& path, const std::
                                                        : info.error().with_context("run " + id);
     }
     auto run = std::make_unique<Aggregate>(*info);
-    if (auto records = load_records(db, *run); !records)
+    if (auto records = load_records(db, *run, each); !records)
       return records.error().with_context("run " + id);
     load_samples(db, *run);
     load_events(db, *run);

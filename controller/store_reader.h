@@ -3,6 +3,7 @@
 // Reads a store beside its writer, on a read-only connection of its own per call; from any thread,
 // but not the control loop: a long run takes a while. Sees what was committed when the call began.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,8 +33,9 @@ struct StoredRun {
 // Newest first, at most kMaxListedRuns; with `id`, that run or not_found.
 Result<std::vector<StoredRun>> list_runs(const std::string& path, const std::string& id = {});
 
-// Everything that is stored of a run, folded. Errors: not_found, or what is wrong with the store
-// and where.
-Result<std::unique_ptr<Aggregate>> load_run(const std::string& path, const std::string& id);
+// Everything that is stored of a run, folded; `each` sees the records on the way, in the order in
+// which they were stored. Errors: not_found, or what is wrong with the store and where.
+Result<std::unique_ptr<Aggregate>> load_run(const std::string& path, const std::string& id,
+                                            const std::function<void(const Record&)>& each = {});
 
 }  // namespace spate::controller

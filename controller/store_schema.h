@@ -61,6 +61,12 @@ CREATE VIEW IF NOT EXISTS all_records AS
 )";
 
 inline constexpr const char* kSchema = R"(
+CREATE TABLE cluster (              -- one row
+  id TEXT NOT NULL,                 -- made once, with the store
+  term INTEGER NOT NULL,            -- raised by every controller that opens it
+  alive_wall_ms INTEGER NOT NULL    -- when the last one was seen alive; 0: never
+) STRICT;
+INSERT INTO cluster (id, term, alive_wall_ms) VALUES (lower(hex(randomblob(16))), 0, 0);
 CREATE TABLE runs (
   id TEXT PRIMARY KEY,
   plan TEXT NOT NULL,
@@ -72,7 +78,13 @@ CREATE TABLE runs (
   length_ns INTEGER NOT NULL,
   duplicates INTEGER NOT NULL,
   verdict TEXT NOT NULL,            -- empty while live
-  requests INTEGER NOT NULL         -- finished, at the end of the run
+  requests INTEGER NOT NULL,        -- finished, at the end of the run
+  start_boot_ns INTEGER,            -- T by CLOCK_BOOTTIME of the boot below; null: not fixed
+  boot_id TEXT NOT NULL DEFAULT ''
+) STRICT;
+CREATE TABLE descriptors (
+  run TEXT PRIMARY KEY REFERENCES runs(id) ON DELETE CASCADE,
+  bytes BLOB NOT NULL               -- google.protobuf.FileDescriptorSet
 ) STRICT;
 CREATE TABLE plans (
   run TEXT PRIMARY KEY REFERENCES runs(id) ON DELETE CASCADE,
@@ -100,6 +112,7 @@ CREATE TABLE agents (
   last_seq INTEGER,                 -- null: it never finished
   lost_reason TEXT NOT NULL,
   lost_at_ns INTEGER,
+  agent_id TEXT NOT NULL DEFAULT '', -- who it is; the name is a label
   PRIMARY KEY (run, position)
 ) STRICT;
 CREATE TABLE dead_incarnations (    -- processes of agents that died in the run
@@ -146,6 +159,19 @@ CREATE INDEX events_run ON events(run);
 
 // kMigrations[v - 1] makes a store of version v one of version v + 1, in one transaction.
 inline constexpr std::array<const char*, kSchemaVersion - 1> kMigrations = {R"(
+CREATE TABLE cluster (
+  id TEXT NOT NULL,
+  term INTEGER NOT NULL,
+  alive_wall_ms INTEGER NOT NULL
+) STRICT;
+INSERT INTO cluster (id, term, alive_wall_ms) VALUES (lower(hex(randomblob(16))), 0, 0);
+ALTER TABLE runs ADD COLUMN start_boot_ns INTEGER;
+ALTER TABLE runs ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';
+CREATE TABLE descriptors (
+  run TEXT PRIMARY KEY REFERENCES runs(id) ON DELETE CASCADE,
+  bytes BLOB NOT NULL
+) STRICT;
+ALTER TABLE agents ADD COLUMN agent_id TEXT NOT NULL DEFAULT '';
 ALTER TABLE records ADD COLUMN first_seq INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE records ADD COLUMN guard INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE records ADD COLUMN recovered INTEGER NOT NULL DEFAULT 0;

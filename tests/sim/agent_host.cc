@@ -198,8 +198,8 @@ void AgentHost::dialled(std::uint64_t number) {
     network.fail_dial(stream, network.round_trip(link_), "connection refused");
   } else {
     const auto hear = [this, number, stream](const controller::ControllerMessage& m,
-                                             Instant replied) {
-      heard(number, stream, m, replied);
+                                             std::uint64_t term, Instant replied) {
+      heard(number, stream, m, term, replied);
     };
     network.send(stream, Direction::to_controller, [&network, controller, stream, hear] {
       if (controller->is_running())
@@ -227,15 +227,16 @@ void AgentHost::dial_later() {
 }
 
 void AgentHost::heard(std::uint64_t number, Network::StreamId stream,
-                      const controller::ControllerMessage& message, Instant replied) {
-  in_process(number, [this, stream, message, replied] {
+                      const controller::ControllerMessage& message, std::uint64_t term,
+                      Instant replied) {
+  in_process(number, [this, stream, message, term, replied] {
     if (process_->stream != stream) return;
     process_->attempts = 0;
     if (outside_.world.is_traced()) {
       const std::string text = describe(message);
       if (!text.empty()) outside_.world.tell(name_, "hears " + text);
     }
-    std::visit([this](auto& m) { on_event(a::Event(std::move(m))); },
+    std::visit([this, term](auto& m) { on_event(a::Event(std::move(m)), term); },
                *std::make_unique<a::ControllerMessage>(to_agent(message, replied, now())));
   });
 }

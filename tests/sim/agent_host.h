@@ -105,7 +105,7 @@ class AgentHost {
   void dial_later();
   void stream_down(Network::StreamId stream, const std::string& why);
   void heard(std::uint64_t number, Network::StreamId stream,
-             const controller::ControllerMessage& message, Instant replied);
+             const controller::ControllerMessage& message, std::uint64_t term, Instant replied);
   Instant now() const { return clock_.boottime(outside_.world.now()); }
 
   void act(agent::Send& a);

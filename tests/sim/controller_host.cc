@@ -1,5 +1,7 @@
 #include "tests/sim/controller_host.h"
 
+#include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "tests/sim/translate.h"
@@ -13,13 +15,47 @@ namespace {
 
 constexpr Duration kTick = 100ms;
 
+// As controller/store_restore.cc reads it from the real one.
+c::Restored::Run unfinished(const std::string& id, const StoreFile::Run& run) {
+  c::Restored::Run one;
+  one.info = run.info;
+  one.descriptor_set = run.descriptor_set;
+  one.duplicates = run.outcome.duplicates;
+  one.aggregate = std::make_unique<c::Aggregate>(run.info);
+  for (const auto& [key, seq] : run.marks) one.marks.push_back({id, key.first, key.second, seq});
+  std::vector<const Record*> records;
+  for (const auto& put : run.records) records.push_back(&put->record);
+  std::stable_sort(records.begin(), records.end(), [](const Record* a, const Record* b) {
+    return std::tie(a->key.agent, a->key.incarnation, a->key.seq) <
+           std::tie(b->key.agent, b->key.incarnation, b->key.seq);
+  });
+  for (const Record* record : records) {
+    one.aggregate->add(*record);
+    one.finished_requests += record->finished();
+    if (record->drain) continue;
+    Duration& covered = one.covered_to[record->key.agent];
+    covered = std::max(covered, record->start + record->length);
+  }
+  for (const auto& sample : run.samples) one.aggregate->add(sample);
+  for (const auto& event : run.events) one.aggregate->add(event);
+  one.aggregate->add_duplicates(run.outcome.duplicates);
+  return one;
+}
+
 c::Restored restored_from(const StoreFile& file) {
   c::Restored restored;
+  restored.cluster = file.cluster;
+  restored.term = file.term;
+  restored.alive_wall_ms = file.alive_wall_ms;
   for (const std::string& id : file.order) {
     const StoreFile::Run& run = file.runs.at(id);
+    if (run.info.state != c::RunState::finished) {
+      restored.runs.push_back(unfinished(id, run));
+      continue;
+    }
     c::Restored::Closed closed;
     closed.run = id;
-    closed.is_news = run.info.state != c::RunState::finished;
+    for (const auto& agent : run.info.agents) closed.agents[agent.name] = agent.agent_id;
     for (const auto& [key, seq] : run.marks)
       closed.marks.push_back({id, key.first, key.second, seq});
     restored.closed.push_back(std::move(closed));
@@ -43,6 +79,7 @@ void ControllerHost::start_process() {
   if (process_) return;
   world_.tell(name_, "process starts");
   process_ = std::make_unique<Process>();
+  if (file_.cluster.empty()) file_.cluster = name_ + "-cluster";
   const std::uint64_t number = process_->number = ++processes_;
   const auto post = [this, number](auto make_event) {
     return [this, number, make_event](auto... arguments) {
@@ -54,9 +91,14 @@ void ControllerHost::start_process() {
       ModelStore::Callbacks{
           post([](std::vector<c::Mark> marks) -> c::Event { return c::event::Committed{marks}; }),
           post([](std::string why) -> c::Event { return c::event::StoreInTrouble{why}; }),
-          post([]() -> c::Event { return c::event::StoreRecovered{}; })});
+          post([]() -> c::Event { return c::event::StoreRecovered{}; }),
+          post([](std::uint64_t term) -> c::Event { return c::event::StoreTakenOver{term}; })});
+  process_->term = file_.term;
+  c::Coordinator::Config config;
+  config.boot_id = name_ + "-" + std::to_string(boots_);
+  config.wall_ms = clock_.wall_ms(world_.now());
   process_->coordinator =
-      std::make_unique<c::Coordinator>(c::Coordinator::Config{}, restored_from(file_));
+      std::make_unique<c::Coordinator>(std::move(config), restored_from(file_), now());
   tick(number);
 }
 
@@ -67,7 +109,9 @@ void ControllerHost::kill(bool is_power_cut) {
   for (const auto& [stream, end] : process_->streams)
     network_.lose_end(stream, Direction::to_agent, is_power_cut);
   process_.reset();
-  if (is_power_cut) clock_.reboot(world_.now());
+  if (!is_power_cut) return;
+  clock_.reboot(world_.now());
+  ++boots_;
 }
 
 void ControllerHost::freeze() {
@@ -161,9 +205,8 @@ void ControllerHost::act(c::action::Send& a) {
   if (const auto* ack = std::get_if<c::SendRecordAck>(&a.message))
     check_acknowledgement(a.stream, *ack);
   network_.send(a.stream, Direction::to_agent,
-                [end = it->second, message = std::move(a.message), replied = now()] {
-                  end.hear(message, replied);
-                });
+                [end = it->second, message = std::move(a.message), term = process_->term,
+                 replied = now()] { end.hear(message, term, replied); });
 }
 
 void ControllerHost::act(c::action::CloseStream& a) {

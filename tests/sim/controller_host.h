@@ -25,7 +25,7 @@ class ControllerHost {
  public:
   // Where an agent is when it hears something.
   struct AgentEnd {
-    std::function<void(controller::ControllerMessage, Instant replied)> hear;
+    std::function<void(controller::ControllerMessage, std::uint64_t term, Instant replied)> hear;
   };
 
   ControllerHost(World& world, Network& network, FakeTarget& target, std::string name,
@@ -71,6 +71,7 @@ class ControllerHost {
   };
   struct Process {
     std::uint64_t number = 0;
+    std::uint64_t term = 0;
     std::unique_ptr<controller::Coordinator> coordinator;
     std::shared_ptr<ModelStore> store;
     std::map<Network::StreamId, AgentEnd> streams;
@@ -114,6 +115,7 @@ class ControllerHost {
   StoreFaults faults_;
   std::unique_ptr<Process> process_;
   std::uint64_t processes_ = 0;
+  std::uint64_t boots_ = 1;
   std::uint64_t samplers_ = 0;
   controller::Token tokens_ = 0;
   int last_exit_ = -1;

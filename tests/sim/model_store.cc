@@ -17,7 +17,11 @@ constexpr Duration kRetry = 1s;
 }  // namespace
 
 ModelStore::ModelStore(World& world, StoreFile& file, StoreFaults& faults, Callbacks callbacks)
-    : world_(world), file_(file), faults_(faults), callbacks_(std::move(callbacks)) {}
+    : world_(world),
+      file_(file),
+      faults_(faults),
+      callbacks_(std::move(callbacks)),
+      term_(++file.term) {}
 
 void ModelStore::put(controller::StoreOp one) {
   queue_.push_back({std::move(one)});
@@ -45,6 +49,10 @@ void ModelStore::commit() {
   if (faults_.refuses) {
     if (!std::exchange(is_in_trouble_, true)) callbacks_.trouble("disk full");
     return schedule(kRetry);
+  }
+  if (file_.term != term_) {
+    queue_.clear();
+    return callbacks_.taken_over(file_.term);
   }
   const std::uint64_t number = ++file_.commits;
   if (faults_.at_commit) faults_.at_commit(number, false);
@@ -116,6 +124,12 @@ void ModelStore::apply_one(op::PutRecord& put) {
 void ModelStore::apply_one(op::PutSample& put) {
   file_.runs[put.run].samples.push_back(std::move(put.sample));
 }
+
+void ModelStore::apply_one(op::PutDescriptors& put) {
+  file_.runs[put.run].descriptor_set = std::move(put.descriptor_set);
+}
+
+void ModelStore::apply_one(op::PutAlive& put) { file_.alive_wall_ms = put.wall_ms; }
 
 void ModelStore::apply_one(op::PutEvent& put) {
   file_.runs[put.run].events.push_back(std::move(put.event));

@@ -29,10 +29,14 @@ struct StoreFile {
     std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> marks;
     std::vector<controller::TargetSample> samples;
     std::vector<controller::RunEvent> events;
+    std::string descriptor_set;
   };
   std::map<std::string, Run> runs;
   std::vector<std::string> order;  // of the runs' first rows
   std::uint64_t commits = 0;
+  std::string cluster;  // made with the file
+  std::uint64_t term = 0;
+  std::int64_t alive_wall_ms = 0;
 };
 
 struct StoreFaults {
@@ -49,7 +53,9 @@ class ModelStore : public std::enable_shared_from_this<ModelStore> {
     std::function<void(std::vector<controller::Mark>)> committed;
     std::function<void(std::string)> trouble;
     std::function<void()> recovered;
+    std::function<void(std::uint64_t)> taken_over;
   };
+  // Raises the file's term.
   ModelStore(World& world, StoreFile& file, StoreFaults& faults, Callbacks callbacks);
 
   void put(controller::StoreOp op);
@@ -69,6 +75,8 @@ class ModelStore : public std::enable_shared_from_this<ModelStore> {
   void apply_one(controller::store_op::PutRecord& put);
   void apply_one(controller::store_op::PutSample& put);
   void apply_one(controller::store_op::PutEvent& put);
+  void apply_one(controller::store_op::PutDescriptors& put);
+  void apply_one(controller::store_op::PutAlive& put);
   void report(std::vector<controller::Mark> marks, std::vector<std::function<void()>> barriers);
 
   World& world_;
@@ -77,6 +85,7 @@ class ModelStore : public std::enable_shared_from_this<ModelStore> {
   const Callbacks callbacks_;
   std::deque<Entry> queue_;
   Moment last_report_;
+  const std::uint64_t term_;
   bool is_scheduled_ = false;
   bool is_in_trouble_ = false;
   bool is_dead_ = false;

@@ -150,7 +150,7 @@ class FloodTest(cluster.ClusterTest):
         run = self.start_run(controller, plan)
         wait_for_progress(run, 6)
         controller.kill()
-        again = self.start_controller(listen=f"127.0.0.1:{port}", label="controller-2")
+        again = self.start_controller("--no-adopt", listen=f"127.0.0.1:{port}", label="controller-2")
         self.assertNotEqual(run.wait(90), 0)
         status = self.client("status", "--controller", again.address, label="status")
         self.assertIn("crashed", status.stdout)

@@ -25,8 +25,13 @@ inline const char* const kScript = R"({
 
 class CoordinatorTest : public testing::Test {
  protected:
-  void start(const Restored& restored = {}) {
-    coordinator_ = std::make_unique<Coordinator>(Coordinator::Config{}, restored);
+  void start(Restored restored = {}) {
+    restored.cluster = kCluster;
+    restored.term = ++term_;
+    Coordinator::Config config;
+    config.boot_id = boot_id_;
+    config.wall_ms = kWallMs + (now_ - from_ns(kBegin)) / std::chrono::milliseconds(1);
+    coordinator_ = std::make_unique<Coordinator>(std::move(config), std::move(restored), now_);
   }
 
   void step(Event event) {
@@ -56,6 +61,8 @@ class CoordinatorTest : public testing::Test {
     h.version = kVersion;
     h.name = name;
     h.incarnation = incarnation;
+    h.agent_id = name + "-id";
+    h.nonce = incarnation;
     h.host = name + "-host";
     h.peer = name + "-peer";
     return h;
@@ -97,7 +104,7 @@ class CoordinatorTest : public testing::Test {
   std::string submit(const std::string& plan = kScript) {
     SubmitOrder order;
     order.plan = plan;
-    step(event::Submit{++token_, order, 1'796'034'379'000, 77});
+    step(event::Submit{++token_, order, kWallMs, 77});
     return last_run();
   }
   std::string last_run() const { return info_.empty() ? "" : info_.rbegin()->first; }
@@ -131,7 +138,12 @@ class CoordinatorTest : public testing::Test {
     step(event::Committed{std::move(marks)});
   }
 
-  Instant now_ = from_ns(1'000'000'000'000);
+  static constexpr const char* kCluster = "0123456789abcdef0123456789abcdef";
+  static constexpr std::int64_t kBegin = 1'000'000'000'000;
+  static constexpr std::int64_t kWallMs = 1'796'034'379'000;
+  Instant now_ = from_ns(kBegin);
+  std::uint64_t term_ = 0;
+  std::string boot_id_ = "boot-1";
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<Action> actions_;
   std::string log_;

@@ -128,16 +128,17 @@ TEST(Ledger, RemembersTheContentOfTheLatestIncarnationsOnly) {
 
 TEST(ClosedRuns, StoresLateRecordsOfARunBehindItsMark) {
   ClosedRuns closed;
-  closed.add("run", {});
+  closed.add("run", {{"pc-1", "id-1"}}, {});
   closed.restore({"run", "pc-1", 7, 4});
   EXPECT_EQ(closed.committed_mark("run", "pc-1", 7), 4U);
-  EXPECT_EQ(closed.offer({record(4), "x"}), ClosedRuns::Ruling::acknowledge);
-  EXPECT_EQ(closed.offer({record(5), "x"}), ClosedRuns::Ruling::store);
+  EXPECT_EQ(closed.offer({record(4), "x"}, "id-1"), ClosedRuns::Ruling::acknowledge);
+  EXPECT_EQ(closed.offer({record(5), "x"}, "id-1"), ClosedRuns::Ruling::store);
+  EXPECT_EQ(closed.offer({record(6), "x"}, "id-2"), ClosedRuns::Ruling::not_its_own);
   closed.committed({"run", "pc-1", 7, 5});
   EXPECT_EQ(closed.committed_mark("run", "pc-1", 7), 5U);
   Record other = record(1);
   other.key.run = "unknown";
-  EXPECT_EQ(closed.offer({other, "x"}), ClosedRuns::Ruling::unknown_run);
+  EXPECT_EQ(closed.offer({other, "x"}, "id-1"), ClosedRuns::Ruling::unknown_run);
 }
 
 }  // namespace

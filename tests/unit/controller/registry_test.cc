@@ -137,5 +137,62 @@ TEST_F(RegistryTest, ForgetsTheOldestLostAgents) {
   EXPECT_NE(registry_.find("pc-119"), nullptr);
 }
 
+class IdentityTest : public RegistryTest {
+ protected:
+  static AgentHello with_id(const std::string& id, const std::string& name, std::uint64_t start) {
+    AgentHello h = hello(name, start);
+    h.agent_id = id;
+    h.nonce = 10 + start;
+    return h;
+  }
+};
+
+TEST_F(IdentityTest, KnowsAnAgentByItsIdWhateverItIsCalled) {
+  registry_.hello(1, with_id("a", "pc", 1), now_);
+  const auto again = registry_.hello(2, with_id("a", "desk", 2), now_);
+  EXPECT_EQ(again.restarted, 1U);
+  EXPECT_EQ(again.replaced, 1U);
+  EXPECT_EQ(again.name, "desk");
+  EXPECT_EQ(registry_.agents().size(), 1U);
+}
+
+TEST_F(IdentityTest, KeepsTheNameThatARunKnowsItBy) {
+  registry_.hello(1, with_id("a", "desk", 1), now_, {{"pc", "a"}});
+  EXPECT_EQ(registry_.find(1)->name, "pc");
+  EXPECT_EQ(registry_.hello(2, with_id("b", "pc", 1), now_, {{"pc", "a"}}).name, "pc (2)");
+}
+
+TEST_F(IdentityTest, AnotherAgentMayTakeTheNameOfOneThatIsLostAndNotInARun) {
+  registry_.hello(1, with_id("a", "pc", 1), now_);
+  registry_.stream_broke(1, now_);
+  EXPECT_EQ(registry_.hello(2, with_id("b", "pc", 1), now_).name, "pc (2)");
+  registry_.tick(now_ + kLostAfter);
+  EXPECT_EQ(registry_.hello(3, with_id("c", "pc", 1), now_ + kLostAfter).name, "pc");
+}
+
+TEST_F(IdentityTest, HoldsTwoProcessesWithOneIdentity) {
+  registry_.hello(1, with_id("a", "pc", 3), now_);
+  AgentHello copy = with_id("a", "pc", 3);
+  copy.nonce = 99;
+  copy.peer = "10.0.0.9";
+  const auto clone = registry_.hello(2, copy, now_);
+  EXPECT_TRUE(clone.is_copied);
+  EXPECT_EQ(clone.replaced, 1U);
+  EXPECT_THAT(clone.refusal, HasSubstr("10.0.0.5, 10.0.0.9"));
+  EXPECT_EQ(registry_.find("pc")->state, AgentState::held);
+  const auto first = registry_.hello(3, with_id("a", "pc", 3), now_);
+  EXPECT_FALSE(first.accepted);
+  EXPECT_FALSE(first.is_copied) << "said once";
+  EXPECT_TRUE(registry_.hello(4, with_id("a", "pc", 4), now_).accepted);
+}
+
+TEST_F(IdentityTest, RefusesAnOldCopyOfAStateFolder) {
+  registry_.hello(1, with_id("a", "pc", 3), now_);
+  const auto old = registry_.hello(2, with_id("a", "pc", 2), now_);
+  EXPECT_FALSE(old.accepted);
+  EXPECT_THAT(old.refusal, HasSubstr("old copy"));
+  EXPECT_EQ(registry_.find("pc")->state, AgentState::online);
+}
+
 }  // namespace
 }  // namespace spate::controller

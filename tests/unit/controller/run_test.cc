@@ -69,8 +69,12 @@ class RunTest : public testing::Test {
   void agents_come(int count) {
     run_input::Agents agents;
     for (int i = 1; i <= count; ++i)
-      agents.online.push_back({"pc-" + std::to_string(i), 100U + static_cast<unsigned>(i), ""});
+      agents.online.push_back({"pc-" + std::to_string(i), 100U + static_cast<unsigned>(i), "",
+                               "id-" + std::to_string(i)});
     step(agents);
+  }
+  static std::uint64_t incarnation_of(const std::string& agent) {
+    return 100U + static_cast<unsigned>(agent.back() - '0');
   }
   void accept(const std::string& agent) { step(run_input::PrepareReply{agent, {}}); }
   void arm(const std::string& agent) { step(run_input::Armed{agent, {"demo-x", 5, 5, {}}}); }
@@ -87,7 +91,7 @@ class RunTest : public testing::Test {
   }
   void finish(const std::string& agent, std::uint64_t records,
               const std::string& reason = "completed") {
-    step(run_input::Committed{agent, records});
+    step(run_input::Committed{agent, records, incarnation_of(agent)});
     step(run_input::Finished{agent, records, reason});
   }
 
@@ -131,7 +135,7 @@ TEST_F(RunTest, GoesFromSubmissionToItsEnd) {
   EXPECT_EQ(final_samples_, 1);
   step(run_input::FinalSample{true});
   EXPECT_EQ(closed_, 0);  // the records of pc-2 are not committed yet
-  step(run_input::Committed{"pc-2", 10});
+  step(run_input::Committed{"pc-2", 10, 102});
   EXPECT_EQ(closed_, 1);
   EXPECT_EQ(run_->info().end, RunEnd::completed);
   EXPECT_EQ(run_->info().state, RunState::finished);
@@ -246,16 +250,109 @@ TEST_F(RunTest, GoesOnWithTheOthersWhenAnAgentIsLost) {
   EXPECT_FALSE(run_->info().agents[1].last_seq.has_value());
 }
 
-TEST_F(RunTest, FailsWhenEveryAgentIsLost) {
+TEST_F(RunTest, WaitsForAgentsThatMayBeAtWorkWhenEveryOneIsLost) {
   make(2);
   start();
   now_ += seconds(4);
   step(run_input::Lost{"pc-1", "gone"});
   step(run_input::Lost{"pc-2", "gone"});
+  EXPECT_THAT(log_, HasSubstr("2 of 2 agents were lost within 30s"));
+  tick_after(seconds(6));
+  EXPECT_EQ(run_->stage(), RunStage::draining);
+  // Their leases of ten minutes may live until then.
+  tick_after(seconds(60));
+  tick_after(run_->info().plan.controller_loss_limit - seconds(60));
+  EXPECT_EQ(closed_, 0);
+  tick_after(seconds(5));
   EXPECT_EQ(closed_, 1);
   EXPECT_EQ(run_->info().end, RunEnd::failed);
   EXPECT_EQ(run_->info().end_reason, "every agent was lost");
-  EXPECT_EQ(run_->info().length, seconds(4));
+}
+
+TEST_F(RunTest, TakesBackAgentsThatWereAwayAtTheEnd) {
+  make(2);
+  start();
+  step(run_input::Lost{"pc-1", "gone"});
+  step(run_input::Lost{"pc-2", "gone"});
+  tick_after(seconds(10));
+  for (int i = 0; i < 100; ++i) tick_after(seconds(1));
+  for (const char* agent : {"pc-1", "pc-2"}) {
+    step(run_input::Back{agent, true});
+    tick_after(milliseconds(100));
+  }
+  EXPECT_EQ(closed_, 0);
+  finish("pc-1", 10);
+  finish("pc-2", 10);
+  EXPECT_EQ(closed_, 1);
+  EXPECT_EQ(run_->info().end, RunEnd::completed);
+  EXPECT_TRUE(run_->info().agents[0].lost_reason.empty());
+}
+
+TEST_F(RunTest, AStopEndsARunWithoutAgentsAtOnce) {
+  make(2);
+  start();
+  step(run_input::Lost{"pc-1", "gone"});
+  step(run_input::Lost{"pc-2", "gone"});
+  step(run_input::Stop{true, "stopped at once by the user"});
+  EXPECT_EQ(closed_, 1);
+  EXPECT_EQ(run_->info().end, RunEnd::stopped);
+}
+
+TEST_F(RunTest, GivesARestartedAgentTheRestOfItsShare) {
+  make(2);
+  start();
+  step(run_input::Committed{"pc-2", 3, 102});
+  now_ += seconds(4);
+  step(run_input::Account{"pc-2", {"demo-x", 102, 5, "killed"}});
+  step(run_input::Restarted{"pc-2", 103, false});
+  EXPECT_THAT(log_, HasSubstr("agent restarted agent=pc-2 cause=\"killed\""));
+  ASSERT_THAT(receivers<SendPrepare>(), ElementsAre("pc-2"));
+  EXPECT_EQ(last<SendPrepare>().timeline.segments.size(), 1U);
+  ASSERT_EQ(run_->info().agents[1].dead.size(), 1U);
+  EXPECT_EQ(run_->info().agents[1].dead[0], (DeadIncarnation{102, 5, "killed"}));
+  EXPECT_FALSE(run_->has_member("id-2", 102));
+  EXPECT_TRUE(run_->has_member("id-2", 103));
+  accept("pc-2");
+  arm("pc-2");
+  EXPECT_EQ(last<SendStart>().at_controller_ns, to_ns(*run_->start()));
+  step(run_input::Started{"pc-2", to_ns(now_), 900});
+  EXPECT_FALSE(run_->info().agents[1].start_skew_ns.has_value()) << "it is late, not askew";
+  tick_after(seconds(6));
+  finish("pc-1", 10);
+  step(run_input::Committed{"pc-2", 6, 103});
+  step(run_input::Finished{"pc-2", 6, "completed"});
+  EXPECT_EQ(closed_, 0) << "two records of the process that died are missing";
+  step(run_input::Committed{"pc-2", 5, 102});
+  EXPECT_EQ(closed_, 1);
+  EXPECT_EQ(run_->info().end, RunEnd::completed);
+  EXPECT_TRUE(run_->info().agents[1].lost_reason.empty());
+}
+
+TEST_F(RunTest, AsksARestartedAgentAgainUntilItCanDoItsShare) {
+  make(2);
+  start();
+  step(run_input::Restarted{"pc-2", 103, false});
+  step(run_input::PrepareReply{"pc-2", {{"target", "does not answer", 0, 0}}});
+  EXPECT_THAT(run_->info().agents[1].lost_reason, HasSubstr("target: does not answer"));
+  sent_.clear();
+  tick_after(kRejoinRetry);
+  EXPECT_THAT(receivers<SendPrepare>(), ElementsAre("pc-2"));
+  accept("pc-2");
+  EXPECT_TRUE(run_->info().agents[1].lost_reason.empty());
+}
+
+TEST_F(RunTest, AnAgentThatIsRestartedAtTheEndHasNothingLeftToDo) {
+  make(2);
+  start();
+  tick_after(seconds(10));
+  finish("pc-1", 10);
+  step(run_input::Account{"pc-2", {"demo-x", 102, 9, "killed"}});
+  step(run_input::Restarted{"pc-2", 103, false});
+  EXPECT_TRUE(receivers<SendPrepare>().empty());
+  EXPECT_THAT(run_->info().agents[1].lost_reason, HasSubstr("killed"));
+  EXPECT_EQ(closed_, 0);
+  step(run_input::Committed{"pc-2", 9, 102});
+  EXPECT_EQ(closed_, 1);
 }
 
 TEST_F(RunTest, TakesALostAgentBack) {
@@ -272,7 +369,7 @@ TEST_F(RunTest, TakesALostAgentBack) {
 TEST_F(RunTest, AsksAnAgentThatCameBackWithoutTheRunForItsEnd) {
   make(2);
   start();
-  step(run_input::Committed{"pc-2", 3});
+  step(run_input::Committed{"pc-2", 3, 102});
   step(run_input::Back{"pc-2", false});
   EXPECT_THAT(receivers<SendStop>(), ElementsAre("pc-2"));
   // It has forgotten the run altogether: fewer records than there are.
@@ -361,11 +458,11 @@ TEST_F(RunTest, NamesRecordsThatNeverCome) {
   start();
   tick_after(seconds(10));
   finish("pc-1", 10);
-  step(run_input::Committed{"pc-2", 7});
+  step(run_input::Committed{"pc-2", 7, 102});
   step(run_input::Finished{"pc-2", 10, "completed"});
   tick_after(kCollectDeadline);
   EXPECT_EQ(closed_, 1);
-  EXPECT_THAT(log_, HasSubstr("records missing agent=pc-2 stored=7 reported=10"));
+  EXPECT_THAT(log_, HasSubstr("records missing agent=pc-2 incarnation=102 stored=7 reported=10"));
 }
 
 TEST_F(RunTest, DoesNotWaitForeverForTheFinalSample) {
@@ -421,7 +518,7 @@ TEST_F(RunTest, EndsFromEveryStageByTimeAlone) {
       tick_after(seconds(10));
       finish("pc-1", 3);
     }
-    for (int i = 0; i < 2000 && closed_ == 0; ++i) tick_after(milliseconds(100));
+    for (int i = 0; i < 8000 && closed_ == 0; ++i) tick_after(milliseconds(100));
     EXPECT_EQ(closed_, 1) << "after " << said << " messages, in stage " << name(run_->stage());
   }
 }

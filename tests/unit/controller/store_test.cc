@@ -14,6 +14,7 @@
 #include "controller/store_schema.h"
 #include "proto/wire.h"
 #include "tests/unit/controller/run_data.h"
+#include "tests/unit/controller/store_schema_v1.h"
 
 namespace spate::controller {
 namespace {
@@ -142,31 +143,75 @@ TEST_F(StoreTest, ReportsMarksAfterTheCommit) {
 
 // A controller that died between the commit and the acknowledgement: what it had committed is found
 // again.
-TEST_F(StoreTest, ClosesUnfinishedRunsAsCrashedAndKeepsTheirMarks) {
+TEST_F(StoreTest, GivesAnUnfinishedRunToTheNextProcess) {
+  RunInfo run = info();
+  run.start_boot_ns = 77;
+  run.boot_id = "boot";
+  run.agents[0].agent_id = "id-1";
   {
     auto store = open();
-    store->put(store_op::PutRun{info(), {}});
+    store->put(store_op::PutRun{run, {}});
+    store->put(store_op::PutDescriptors{run.id, std::string("a\0b", 3)});
+    store->put(store_op::PutAlive{1234});
     put_records(*store, 4);
     wait(*store);
   }
   auto store = open();
-  ASSERT_EQ(store->restored().closed.size(), 1U);
-  EXPECT_EQ(store->restored().closed[0].run, info().id);
-  EXPECT_TRUE(store->restored().closed[0].is_news);
-  ASSERT_EQ(store->restored().closed[0].marks.size(), 1U);
-  EXPECT_EQ(store->restored().closed[0].marks[0].seq, 4U);
-  const auto loaded = load_run(path_, info().id);
-  ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
-  EXPECT_EQ((*loaded)->info().end, RunEnd::crashed);
-  EXPECT_EQ((*loaded)->info().state, RunState::finished);
-  EXPECT_EQ((*loaded)->info().length, std::chrono::seconds(4));
-  EXPECT_EQ((*loaded)->summary().verdict, Verdict::invalid);
-  EXPECT_THAT((*loaded)->events().back().text, HasSubstr("controller restarted during the run"));
-  EXPECT_EQ(list_runs(path_)->front().requests, 20U);
-  // The agent delivers the rest late.
-  put_records(*store, 1);
+  Restored restored = store->take_restored();
+  EXPECT_EQ(restored.term, 2U);
+  EXPECT_EQ(restored.cluster.size(), 32U);
+  EXPECT_EQ(restored.alive_wall_ms, 1234);
+  ASSERT_EQ(restored.runs.size(), 1U);
+  const Restored::Run& one = restored.runs[0];
+  EXPECT_EQ(one.info.start_boot_ns, 77);
+  EXPECT_EQ(one.info.boot_id, "boot");
+  EXPECT_EQ(one.info.agents[0].agent_id, "id-1");
+  EXPECT_EQ(one.info.state, RunState::running);
+  EXPECT_EQ(one.descriptor_set, std::string("a\0b", 3));
+  ASSERT_EQ(one.marks.size(), 1U);
+  EXPECT_EQ(one.marks[0].seq, 4U);
+  EXPECT_EQ(one.aggregate->agents()[0].records, 4U);
+  EXPECT_EQ(one.finished_requests, 20U);
+  EXPECT_EQ(one.covered_to.at("pc-1"), std::chrono::seconds(4));
+}
+
+TEST_F(StoreTest, KnowsEndedRunsForWhatComesLate) {
+  RunInfo run = info();
+  run.agents[0].agent_id = "id-1";
+  run.state = RunState::finished;
+  {
+    auto store = open();
+    store->put(store_op::PutRun{run, {0, "VALID", 20}});
+    put_records(*store, 4);
+    wait(*store);
+  }
+  auto store = open();
+  const Restored restored = store->take_restored();
+  EXPECT_TRUE(restored.runs.empty());
+  ASSERT_EQ(restored.closed.size(), 1U);
+  EXPECT_EQ(restored.closed[0].agents.at("pc-1"), "id-1");
+  EXPECT_EQ(restored.closed[0].marks[0].seq, 4U);
+  Record late =
+      test::FakeAgent("pc-1", 0xfedcba9876543210U).next({.requests = test::ok_requests(5)});
+  late.key.run = run.id;
+  late.key.seq = 5;
+  store->put(store_op::PutRecord{late, wire::to_bytes(late), true});
   wait(*store);
-  EXPECT_EQ((*load_run(path_, info().id))->agents()[0].records, 5U);
+  EXPECT_EQ(list_runs(path_)->front().requests, 25U);
+}
+
+TEST_F(StoreTest, WritesNothingOnceAnotherControllerHasRaisedTheTerm) {
+  std::promise<std::uint64_t> taken;
+  Store::Callbacks callbacks;
+  callbacks.taken_over = [&](std::uint64_t term) { taken.set_value(term); };
+  auto store = open(std::move(callbacks));
+  SQLite::Database(path_, SQLite::OPEN_READWRITE, 5000).exec("UPDATE cluster SET term = term + 1");
+  store->put(store_op::PutRun{info(), {}});
+  auto future = taken.get_future();
+  ASSERT_EQ(future.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(future.get(), 2U);
+  store.reset();
+  EXPECT_TRUE(list_runs(path_)->empty());
 }
 
 TEST_F(StoreTest, RefusesAStoreInUse) {
@@ -218,10 +263,9 @@ TEST_F(StoreTest, RefusesANewerStore) {
                                            std::to_string(kSchemaVersion) + ")"));
 }
 
-// What version 1 did not have is taken out of a new store again.
 TEST_F(StoreTest, BringsAnOlderStoreUpToDate) {
-  const auto columns = [&] {
-    SQLite::Database db(path_, SQLite::OPEN_READONLY);
+  const auto columns = [](const std::string& path) {
+    SQLite::Database db(path, SQLite::OPEN_READONLY);
     SQLite::Statement row(db,
                           "SELECT t.name, c.name, c.type, c.dflt_value FROM sqlite_schema t, "
                           "pragma_table_info(t.name) c ORDER BY t.name, c.name");
@@ -232,28 +276,40 @@ TEST_F(StoreTest, BringsAnOlderStoreUpToDate) {
     }
     return all;
   };
+  open().reset();
+  const auto fresh = columns(path_);
+  fs::remove(path_);
+  const Record record = test::FakeAgent("pc-1", 7).next({.requests = test::ok_requests(5)});
   {
-    auto store = open();
-    store->put(store_op::PutRun{info(), {}});
-    put_records(*store, 2);
-    wait(*store);
-  }
-  const auto fresh = columns();
-  {
-    SQLite::Database db(path_, SQLite::OPEN_READWRITE);
-    db.exec("DROP VIEW all_records");
-    for (const char* table : {"rollup_1", "rollup_2", "rollup_3"})
-      db.exec(std::string("DROP TABLE ") + table);
-    for (const char* column : {"first_seq", "guard", "recovered"})
-      db.exec(std::string("ALTER TABLE records DROP COLUMN ") + column);
-    db.exec("DROP TABLE dead_incarnations");
+    SQLite::Database db(path_, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    db.exec(test::kSchemaV1);
+    db.exec("PRAGMA application_id = " + std::to_string(kApplicationId));
     db.exec("PRAGMA user_version = 1");
+    db.exec(
+        "INSERT INTO runs VALUES ('old', 'demo', 'finished', 'completed', '', 1, 2, 3, 0, 'VALID', "
+        "5)");
+    SQLite::Statement plan(db, "INSERT INTO plans VALUES ('old', '', '', ?)");
+    plan.bind(1, to_json(info().plan));
+    plan.exec();
+    db.exec("INSERT INTO agents VALUES ('old', 0, 'pc-1', 7, 10, 10, 0, 0, 1, '', NULL)");
+    SQLite::Statement row(db,
+                          "INSERT INTO records VALUES (1, 'old', 'pc-1', 7, 1, 1, 0, 0, 0, "
+                          "1000000000, 5, 5, 5, 0, 0, 0, 10, 1, 1, ?)");
+    const std::string bytes = wire::to_bytes(record);
+    row.bind(1, static_cast<const void*>(bytes.data()), static_cast<int>(bytes.size()));
+    row.exec();
+    db.exec("INSERT INTO marks VALUES ('old', 'pc-1', 7, 1)");
   }
-  open();
-  EXPECT_EQ(columns(), fresh);
-  const auto loaded = load_run(path_, info().id);
+  auto store = open();
+  EXPECT_EQ(columns(path_), fresh);
+  const auto loaded = load_run(path_, "old");
   ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
-  EXPECT_EQ((*loaded)->agents().at(0).records, 2U);
+  EXPECT_EQ((*loaded)->agents().at(0).records, 1U);
+  const Restored restored = store->take_restored();
+  EXPECT_EQ(restored.term, 1U);
+  ASSERT_EQ(restored.closed.size(), 1U);
+  EXPECT_EQ(restored.closed[0].agents.at("pc-1"), "");
+  EXPECT_EQ(restored.closed[0].marks[0].seq, 1U);
 }
 
 TEST_F(StoreTest, RefusesADatabaseOfAnotherProgram) {
