@@ -34,13 +34,13 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "The flags of every verb");
   app.footer(
-      "Exit status: 0 passed, 1 failed, 2 wrong usage or plan, 3 run INVALID, 4 not found, 99 "
-      "threshold, "
-      "105 stopped.");
+      "Exit status: 0 passed, 1 failed, 2 wrong usage or plan, 3 run INVALID, "
+      "4 not found or the epoch moved on, 99 threshold, 105 stopped.");
 
   int exit_code = kPassed;
-  for (const auto add : {add_demo, add_run, add_status, add_agents, add_watch, add_stop, add_report,
-                         add_verify, add_plan, add_pki, add_doctor})
+  for (const auto add :
+       {add_demo, add_run, add_status, add_agents, add_watch, add_set, add_pause, add_resume,
+        add_stop, add_report, add_verify, add_plan, add_pki, add_doctor})
     add(app, exit_code);
   try {
     app.parse(argc, argv);

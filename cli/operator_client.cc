@@ -12,6 +12,7 @@ namespace {
 constexpr int kTickMs = 100;          // how often a waiting call looks up
 constexpr int kQuickSeconds = 10;     // the controller answers these from memory
 constexpr int kReportSeconds = 300;   // it reads a whole run from its store for these
+constexpr int kChangeSeconds = 120;   // agents check it, and others may be before it
 constexpr int kPrepareSeconds = 300;  // beyond the wait for agents: every connection is tried once
 
 gpr_timespec from_now(std::int64_t ms) {
@@ -174,6 +175,25 @@ Result<void> OperatorClient::stop(const std::string& run, bool now) {
   if (!reply) return reply.error();
   if (!reply->error().empty()) return Error{ErrorCode::not_found, reply->error()};
   return {};
+}
+
+Result<ops::v1::SetReply> OperatorClient::set(const ops::v1::SetRequest& request) {
+  return impl_->call(&ops::v1::Operator::Stub::AsyncSet, request, kChangeSeconds, {});
+}
+
+Result<ops::v1::SetReply> OperatorClient::pause(const ops::v1::PauseRequest& request) {
+  return impl_->call(&ops::v1::Operator::Stub::AsyncPause, request, kChangeSeconds, {});
+}
+
+Result<ops::v1::SetReply> OperatorClient::resume(const ops::v1::PauseRequest& request) {
+  return impl_->call(&ops::v1::Operator::Stub::AsyncResume, request, kChangeSeconds, {});
+}
+
+Result<ops::v1::StatusReply> OperatorClient::status(const std::string& run) {
+  ops::v1::StatusRequest request;
+  request.set_run(run);
+  return impl_->call(&ops::v1::Operator::Stub::AsyncStatus, request, kReportSeconds,
+                     until_interrupted);
 }
 
 Result<ops::v1::ListRunsReply> OperatorClient::list_runs(const std::string& run) {

@@ -12,6 +12,10 @@
 namespace spate::ops::v1 {
 class ListAgentsReply;
 class ListRunsReply;
+class PauseRequest;
+class SetReply;
+class SetRequest;
+class StatusReply;
 class SubmitReply;
 class SubmitRequest;
 class VerifyReply;
@@ -39,6 +43,11 @@ class OperatorClient {
   Result<ops::v1::SubmitReply> submit(const ops::v1::SubmitRequest& request,
                                       const KeepWaiting& keep_waiting);
   Result<void> stop(const std::string& run, bool now);
+  // Answered when the agents have prepared the change and it is stored, or refused.
+  Result<ops::v1::SetReply> set(const ops::v1::SetRequest& request);
+  Result<ops::v1::SetReply> pause(const ops::v1::PauseRequest& request);
+  Result<ops::v1::SetReply> resume(const ops::v1::PauseRequest& request);
+  Result<ops::v1::StatusReply> status(const std::string& run);
   Result<ops::v1::ListRunsReply> list_runs(const std::string& run);
   Result<ops::v1::ListAgentsReply> list_agents();
   Result<ops::v1::VerifyReply> verify(const std::string& run);

@@ -5,6 +5,7 @@
 
 #include "cli/exit_code.h"
 #include "cli/session.h"
+#include "cli/status_text.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "common/units.h"
@@ -46,15 +47,21 @@ std::string json(const ops::v1::ListRunsReply& reply) {
   return nlohmann::ordered_json{{"status_version", 1}, {"runs", runs}}.dump(2) + "\n";
 }
 
+int one_run(OperatorClient& client, const std::string& run, const std::string& output) {
+  const auto reply = client.status(run);
+  if (!reply) return fail(reply.error());
+  std::fputs((output == "json" ? status_json(*reply) : status_text(*reply)).c_str(), stdout);
+  return kPassed;
+}
+
 int status(const Flags& flags) {
   auto session = Session::open(flags.session);
   if (!session) return fail(session.error());
   const auto run = session->client().resolve_run(flags.run);
   if (!run) return fail(run.error());
-  const auto reply = session->client().list_runs(*run);
+  if (!run->empty()) return one_run(session->client(), *run, flags.output);
+  const auto reply = session->client().list_runs("");
   if (!reply) return fail(reply.error());
-  if (!run->empty() && reply->runs().empty())
-    return fail({ErrorCode::not_found, "there is no run " + *run});
   if (reply->runs().empty() && flags.output == "table") std::fprintf(stderr, "no runs yet\n");
   std::fputs((flags.output == "json"  ? json(*reply)
               : reply->runs().empty() ? ""
@@ -67,9 +74,11 @@ int status(const Flags& flags) {
 }  // namespace
 
 void add_status(CLI::App& app, int& exit_code) {
-  CLI::App* verb = app.add_subcommand("status", "The runs that the controller knows, newest first");
+  CLI::App* verb = app.add_subcommand(
+      "status", "The runs that the controller knows, newest first; or all about one of them");
   const auto flags = std::make_shared<Flags>();
-  verb->add_option("RUN", flags->run, "Only this one; `last` is the newest");
+  verb->add_option("RUN", flags->run,
+                   "This one: its epochs, changes and agents; `last` is the newest");
   verb->add_option("-o,--output", flags->output, "table or json")
       ->check(CLI::IsMember({"table", "json"}));
   add_session_flags(*verb, flags->session);

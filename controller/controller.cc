@@ -164,6 +164,16 @@ class Controller::Impl {
       stops_[token] = std::move(done);
       step(event::Stop{token, run, at_once});
     };
+    h.change = [this](ChangeRequest request, std::function<void(ChangeAnswer)> done) {
+      const Token token = next_token_++;
+      changes_[token] = std::move(done);
+      step(event::ChangeRun{token, std::move(request), wall_clock_ms()});
+    };
+    h.status = [this](const std::string& run, std::function<void(Result<RunStatus>)> done) {
+      const Token token = next_token_++;
+      statuses_[token] = std::move(done);
+      step(event::AskStatus{token, run});
+    };
     h.list_runs = [this](const std::string& run,
                          std::function<void(Result<std::vector<RunRow>>)> done) {
       const Token token = next_token_++;
@@ -250,6 +260,12 @@ class Controller::Impl {
 
   void act(action::AnswerSubmit& a) { answer(submits_, a.token, std::move(a.answer)); }
   void act(action::AnswerStop& a) { answer(stops_, a.token, std::move(a.answer)); }
+  void act(action::AnswerChange& a) { answer(changes_, a.token, std::move(a.answer)); }
+  void act(action::AnswerStatus& a) {
+    const auto it = statuses_.find(a.token);
+    reader_->status(a.run, std::move(a.live), std::move(it->second));
+    statuses_.erase(it);
+  }
   void act(action::AnswerAgents& a) { answer(agent_lists_, a.token, std::move(a.agents)); }
   void act(action::AnswerRuns& a) {
     const auto it = run_lists_.find(a.token);
@@ -306,6 +322,12 @@ class Controller::Impl {
   void end(const std::string& reason) {
     control_.close_all(reason);
     watchers_.clear();
+    for (const auto& [token, done] : std::exchange(changes_, {})) {
+      ChangeAnswer answer;
+      answer.problems = {reason + ": `spate status RUN` shows what became of the change"};
+      answer.exit_code = 1;
+      done(answer);
+    }
     shutdown_thread_ = std::thread([this] {
       server_->Shutdown(std::chrono::system_clock::now() + kServerShutdownDeadline);
       server_->Wait();
@@ -329,6 +351,8 @@ class Controller::Impl {
   Token next_token_ = 1;
   std::map<Token, std::function<void(SubmitAnswer)>> submits_;
   std::map<Token, std::function<void(Result<void>)>> stops_;
+  std::map<Token, std::function<void(ChangeAnswer)>> changes_;
+  std::map<Token, std::function<void(Result<RunStatus>)>> statuses_;
   std::map<Token, std::function<void(Result<std::vector<RunRow>>)>> run_lists_;
   std::map<Token, std::function<void(std::vector<AgentRow>)>> agent_lists_;
   std::map<Token, std::shared_ptr<WatchSink>> watchers_;

@@ -56,8 +56,8 @@ void Coordinator::adopt(Restored::Run restored, std::int64_t away_ms, Instant no
           ? from_ns(*adopted.info.start_boot_ns)
           : now + std::chrono::milliseconds(adopted.info.started_wall_ms - config_.wall_ms);
   const std::string id = adopted.info.id;
-  auto run = std::make_unique<LiveRun>(LiveRun::Outside{registry_, actions_}, std::move(restored),
-                                       std::move(adopted), now);
+  auto run = std::make_unique<LiveRun>(LiveRun::Outside{registry_, actions_, next_barrier_},
+                                       std::move(restored), std::move(adopted), now);
   const std::string text = "controller restarted away_s=" + std::to_string(away_ms / 1000) +
                            " term=" + std::to_string(term_);
   run->log(Severity::warning, text, now);
@@ -108,7 +108,10 @@ void Coordinator::on(event::Committed& e, Instant now) {
   }
 }
 
-void Coordinator::on(event::BarrierPassed& e, Instant now) { end_watchers(true, e.barrier, now); }
+void Coordinator::on(event::BarrierPassed& e, Instant now) {
+  for (const auto& [id, run] : live_) run->barrier_passed(e.barrier, now);
+  end_watchers(true, e.barrier, now);
+}
 
 void Coordinator::on(event::StoreInTrouble& e, Instant now) {
   log(Severity::error, "store trouble cause=\"" + e.why + "\"");

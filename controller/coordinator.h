@@ -76,6 +76,8 @@ class Coordinator {
   void on(event::Watch& e, Instant now);
   void on(event::WatcherLeft& e, Instant now);
   void on(event::Stop& e, Instant now);
+  void on(event::ChangeRun& e, Instant now);
+  void on(event::AskStatus& e, Instant now);
   void on(event::ListRuns& e, Instant now);
   void on(event::ListAgents& e, Instant now);
   void on(event::Tick& e, Instant now);
@@ -89,8 +91,8 @@ class Coordinator {
   void said(const Speaker& who, AgentFinished& m, Instant now);
   void said(const Speaker& who, AgentRecord& m, Instant now);
   void said(const Speaker& who, AgentNonsense& m, Instant now);
-  void said(const Speaker&, AgentEpochReply&, Instant) {}
-  void said(const Speaker&, AgentEpochApplied&, Instant) {}
+  void said(const Speaker& who, AgentEpochReply& m, Instant now);
+  void said(const Speaker& who, AgentEpochApplied& m, Instant now);
   void said(const Speaker&, AgentHello&, Instant) {}  // said_hello's
 
   void adopt(Restored::Run restored, std::int64_t away_ms, Instant now);

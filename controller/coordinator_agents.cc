@@ -154,10 +154,10 @@ void Coordinator::said(const Speaker& who, AgentHeartbeat& m, Instant now) {
   SendHeartbeatReply reply{m.t1_agent_ns, m.t2_controller_ns};
   for (LiveRun* run : live_runs_of(who.id)) {
     learn_start(*run, *registry_.find(who.stream), now);
-    const auto lease = run->run().lease_of(who.id, who.incarnation);
-    if (!lease) continue;
+    const Duration lease = run->lease(who.id, who.incarnation, now);
+    if (lease == Duration{}) continue;
     reply.leased_run = run->id();
-    reply.lease = *lease;
+    reply.lease = lease;
   }
   send(who.stream, std::move(reply));
 }
@@ -227,6 +227,14 @@ void Coordinator::take_late(const Speaker& who, AgentRecord& m) {
       close(who.stream, "a record in the name of another agent");
       return;
   }
+}
+
+void Coordinator::said(const Speaker& who, AgentEpochReply& m, Instant now) {
+  if (LiveRun* run = live_run_of(m.run, who)) run->epoch_replied(who.name, std::move(m), now);
+}
+
+void Coordinator::said(const Speaker& who, AgentEpochApplied& m, Instant now) {
+  if (LiveRun* run = live_run_of(m.run, who)) run->epoch_applied(who.name, m, now);
 }
 
 void Coordinator::said(const Speaker& who, AgentNonsense& m, Instant now) {

@@ -82,6 +82,15 @@ struct Stop {
   std::string run;
   bool at_once = false;
 };
+struct ChangeRun {
+  Token token = 0;
+  ChangeRequest request;
+  std::int64_t wall_ms = 0;
+};
+struct AskStatus {
+  Token token = 0;
+  std::string run;
+};
 struct ListRuns {
   Token token = 0;
   std::string run;  // empty: all
@@ -100,8 +109,8 @@ using Event =
     std::variant<event::StreamOpened, event::StreamClosed, event::FromAgent, event::Committed,
                  event::BarrierPassed, event::StoreInTrouble, event::StoreRecovered,
                  event::StoreTakenOver, event::Sampled, event::Submit, event::Withdraw,
-                 event::Watch, event::WatcherLeft, event::Stop, event::ListRuns, event::ListAgents,
-                 event::Tick, event::ShutDown>;
+                 event::Watch, event::WatcherLeft, event::Stop, event::ChangeRun, event::AskStatus,
+                 event::ListRuns, event::ListAgents, event::Tick, event::ShutDown>;
 
 namespace action {
 
@@ -147,6 +156,17 @@ struct AnswerStop {
   Token token = 0;
   Result<void> answer;
 };
+struct AnswerChange {
+  Token token = 0;
+  ChangeAnswer answer;
+};
+// What there is of it live; what only the store knows is added by whoever answers: all of a run
+// that is not live, and the comparison of a canary.
+struct AnswerStatus {
+  Token token = 0;
+  std::string run;
+  std::optional<RunStatus> live;
+};
 // The live ones; what the store has besides is added by whoever answers.
 struct AnswerRuns {
   Token token = 0;
@@ -187,10 +207,11 @@ struct Exit {
 
 }  // namespace action
 
-using Action = std::variant<action::Send, action::CloseStream, action::Write, action::Barrier,
-                            action::StartSampling, action::TakeFinalSample, action::StopSampling,
-                            action::AnswerSubmit, action::AnswerStop, action::AnswerRuns,
-                            action::AnswerAgents, action::Show, action::ShowStoredEnd,
-                            action::RefuseWatcher, action::Log, action::Exit>;
+using Action =
+    std::variant<action::Send, action::CloseStream, action::Write, action::Barrier,
+                 action::StartSampling, action::TakeFinalSample, action::StopSampling,
+                 action::AnswerSubmit, action::AnswerStop, action::AnswerChange,
+                 action::AnswerStatus, action::AnswerRuns, action::AnswerAgents, action::Show,
+                 action::ShowStoredEnd, action::RefuseWatcher, action::Log, action::Exit>;
 
 }  // namespace spate::controller

@@ -28,8 +28,8 @@ void Coordinator::on(event::Submit& e, Instant now) {
   log(Severity::info, "run submitted run=" + id +
                           " agents=" + std::to_string(made.order.plan.agents) +
                           " connections=" + std::to_string(made.order.plan.max_connections()));
-  live_.emplace(id, std::make_unique<LiveRun>(LiveRun::Outside{registry_, actions_}, made.order,
-                                              e.token, now));
+  live_.emplace(id, std::make_unique<LiveRun>(LiveRun::Outside{registry_, actions_, next_barrier_},
+                                              made.order, e.token, now));
   agents_changed(now);
 }
 
@@ -75,6 +75,28 @@ void Coordinator::on(event::Stop& e, Instant now) {
       run_input::Stop{e.at_once, e.at_once ? "stopped at once by the user" : "stopped by the user"},
       now);
   answer({});
+}
+
+void Coordinator::on(event::ChangeRun& e, Instant now) {
+  const auto it = live_.find(e.request.run);
+  if (it != live_.end()) {
+    it->second->change(e.request, e.token, e.wall_ms, now);
+    return;
+  }
+  ChangeAnswer answer;
+  answer.exit_code = 4;
+  answer.problems.push_back(closed_runs_.has(e.request.run)
+                                ? "run " + e.request.run + " has ended already"
+                                : "no run " + e.request.run +
+                                      " is live: `spate status` lists them");
+  actions_.emplace_back(action::AnswerChange{e.token, std::move(answer)});
+}
+
+void Coordinator::on(event::AskStatus& e, Instant now) {
+  action::AnswerStatus answer{e.token, e.run, {}};
+  const auto it = live_.find(e.run);
+  if (it != live_.end()) answer.live = it->second->status(now);
+  actions_.emplace_back(std::move(answer));
 }
 
 void Coordinator::on(event::ListRuns& e, Instant now) {

@@ -39,6 +39,7 @@ LiveRun::LiveRun(Outside outside, Restored::Run restored, Run::Adopted adopted, 
   for (const RunAgent& agent : run_.info().agents) {
     if (!agent.last_seq && agent.lost_reason.empty()) adoption_->awaited.insert(agent.name);
   }
+  begin_book(true, now);
   if (!has_probe()) return;
   const Plan& plan = run_.info().plan;
   outside_.actions.emplace_back(
@@ -49,11 +50,14 @@ void LiveRun::step(const RunInput& input, Instant now) {
   for (const RunAction& action : run_.step(input, now)) {
     std::visit([&](const auto& one) { act(one, now); }, action);
   }
+  tell_book_of(input, now);
 }
 
 void LiveRun::tick(Instant now) {
   step(run_input::Tick{}, now);
   if (is_finished()) return;
+  follow_presence(now);
+  tell_book(change_input::Tick{}, now);
   show_progress(false, now);
   if (!adoption_) return;
   for (const RunAgent& agent : run_.info().agents) {
@@ -157,7 +161,21 @@ void LiveRun::acknowledge(const std::string& agent, std::uint64_t incarnation) {
 
 // What the run wants.
 
-void LiveRun::act(const run_action::Send& action, Instant) { send(action.agent, action.message); }
+void LiveRun::act(const run_action::Send& action, Instant now) {
+  const auto* prepare = std::get_if<SendPrepare>(&action.message);
+  const auto agent = position_of(action.agent);
+  if (prepare == nullptr || !book_ || !agent) {
+    send(action.agent, action.message);
+    return;
+  }
+  // Another process of an agent takes up its share; its lease is one among the others'.
+  tell_book(change_input::Restarted{*agent}, now);
+  rejoining_.insert(*agent);
+  SendPrepare with_lease = *prepare;
+  // None would be "for ever": one that has ended is what holds it until there is room.
+  with_lease.lease = std::max(book_->lease(*agent, now), Duration(1));
+  send(action.agent, std::move(with_lease));
+}
 
 void LiveRun::act(const run_action::Accepted&, Instant) {
   if (const auto token = std::exchange(submitter_, std::nullopt))
@@ -179,8 +197,9 @@ void LiveRun::act(const run_action::Save&, Instant) {
   write(store_op::PutRun{run_.info(), {ledger_.duplicates(), "", finished_requests_}});
 }
 
-void LiveRun::act(const run_action::StartSampling&, Instant) {
+void LiveRun::act(const run_action::StartSampling&, Instant now) {
   place_events(*run_.start());
+  begin_book(false, now);
   if (!has_probe()) return;
   const Plan& plan = run_.info().plan;
   outside_.actions.emplace_back(
@@ -193,6 +212,7 @@ void LiveRun::act(const run_action::TakeFinalSample&, Instant) {
 
 void LiveRun::act(const run_action::Close&, Instant now) {
   if (!run_.start()) place_events(now);
+  give_up_changes();
   say_late(now);
   if (has_probe()) outside_.actions.emplace_back(action::StopSampling{id()});
   show_progress(true, now);

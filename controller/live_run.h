@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "controller/aggregate.h"
+#include "controller/change_book.h"
 #include "controller/coordinator_io.h"
 #include "controller/ledger.h"
 #include "controller/progress.h"
@@ -29,6 +30,7 @@ class LiveRun {
   struct Outside {
     const Registry& registry;
     std::vector<Action>& actions;
+    std::uint64_t& next_barrier;
   };
   // `submitter` is answered once, when the submission is decided.
   LiveRun(Outside outside, const Run::Order& order, Token submitter, Instant now);
@@ -52,6 +54,16 @@ class LiveRun {
   void acknowledge(const std::string& agent, std::uint64_t incarnation);
   void sampled(event::Sampled sample, Instant now);
   void log(RunEvent::Severity severity, const std::string& text, Instant now);
+
+  // Changes while it is live (live_run_changes.cc).
+  void change(const ChangeRequest& request, Token token, std::int64_t wall_ms, Instant now);
+  void epoch_replied(const std::string& agent, AgentEpochReply reply, Instant now);
+  void epoch_applied(const std::string& agent, const AgentEpochApplied& applied, Instant now);
+  void barrier_passed(std::uint64_t barrier, Instant now);
+  // The lease for a heartbeat's reply; zero: none.
+  Duration lease(const std::string& agent_id, std::uint64_t incarnation, Instant now);
+  RunStatus status(Instant now);
+
   // All events so far, then everything as it comes.
   Result<void> watch(Token watcher);
   void unwatch(Token watcher);
@@ -70,6 +82,18 @@ class LiveRun {
   void act(const run_action::StartSampling& action, Instant now);
   void act(const run_action::TakeFinalSample& action, Instant now);
   void act(const run_action::Close& action, Instant now);
+
+  void begin_book(bool is_adopted, Instant now);
+  void tell_book(const ChangeInput& input, Instant now);
+  void tell_book_of(const RunInput& input, Instant now);
+  void follow_presence(Instant now);
+  void give_up_changes();
+  void act(const change_action::Send& action, Instant now);
+  void act(const change_action::Store& action, Instant now);
+  void act(change_action::Answer action, Instant now);
+  void act(const change_action::Log& action, Instant now);
+  std::optional<std::size_t> position_of(const std::string& agent) const;
+  AgentStatus agent_status(std::size_t agent, Instant now) const;
 
   void add_sample(event::Sampled& sample, Instant now);
   void place_events(Instant start);
@@ -101,7 +125,12 @@ class LiveRun {
     std::set<std::string> awaited;  // agents of which nothing newer is stored yet
     std::uint64_t late_records = 0;
   };
-  std::optional<Adoption> adoption_;  // until all late records are here
+  std::optional<Adoption> adoption_;                  // until all late records are here
+  std::optional<ChangeBook> book_;                    // from the moment that T is fixed
+  std::set<Token> change_tokens_;                     // of orders that are not answered
+  std::map<std::uint64_t, Change> changes_in_store_;  // by barrier: not committed yet
+  std::set<std::size_t> silent_;                      // agents with a stream and no heartbeat
+  std::set<std::size_t> rejoining_;                   // given their share, not started yet
   std::optional<WatchEnd> end_;
 };
 

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/result.h"
+#include "controller/change_book.h"
 #include "controller/progress.h"
 #include "controller/run_info.h"
 
@@ -71,6 +73,69 @@ struct VerifyAnswer {
   int exit_code = 0;
 };
 
+struct ChangeRequest {
+  enum class Verb { set, pause, resume } verb = Verb::set;
+  std::string run;
+  std::vector<std::string> assignments;  // of set
+  std::vector<std::string> agents;       // names; none: all
+  std::string at;                        // "+24h", RFC 3339, or empty
+  std::optional<std::uint32_t> if_epoch;
+  std::string reason;
+  double canary_percent = 0;
+  std::string who;  // as the connection's certificate says
+};
+
+struct AgentStatus {
+  std::string name;
+  std::string state;
+  std::uint32_t epoch = 0;
+  std::uint64_t connections = 0;
+  std::string lease_until;  // RFC 3339; empty: it has none
+  std::uint64_t incarnation = 0;
+  std::uint64_t records_stored = 0;
+  std::uint64_t records_waiting = 0;
+  std::int64_t clock_offset_ns = 0;
+  std::int64_t clock_bound_ns = 0;
+  std::string note;
+};
+
+struct LiveStatus {
+  std::uint32_t epoch = 0;
+  std::string phase;
+  Duration elapsed{};
+  Duration planned{};
+  std::uint64_t connections = 0;
+  std::uint64_t leased = 0;
+  std::string spread;
+  std::string under_way;
+  std::uint32_t queued = 0;
+  std::vector<AgentStatus> agents;
+};
+
+struct ChangeRow {
+  Change change;
+  std::string at_time;
+  std::vector<std::string> agents;  // names; none: all
+  bool is_due = true;
+};
+
+struct CanaryGroup {
+  std::string name;
+  std::uint32_t agents = 0;
+  double rate_per_connection = 0;
+  std::uint64_t latency_p50_ns = 0;
+  std::uint64_t latency_p99_ns = 0;
+  double failed_share = 0;
+  std::uint64_t requests = 0;
+};
+
+struct RunStatus {
+  RunRow run;
+  std::optional<LiveStatus> live;
+  std::vector<ChangeRow> changes;
+  std::vector<CanaryGroup> canary;
+};
+
 // Where a watcher's lines go. All on the control loop.
 class WatchSink {
  public:
@@ -86,6 +151,8 @@ struct OperatorHandlers {
   std::function<std::function<void()>(SubmitOrder, std::function<void(SubmitAnswer)>)> submit;
   std::function<void(const std::string& run, std::shared_ptr<WatchSink>)> watch;
   std::function<void(const std::string& run, bool at_once, std::function<void(Result<void>)>)> stop;
+  std::function<void(ChangeRequest, std::function<void(ChangeAnswer)>)> change;
+  std::function<void(const std::string& run, std::function<void(Result<RunStatus>)>)> status;
   std::function<void(const std::string& run, std::function<void(Result<std::vector<RunRow>>)>)>
       list_runs;
   std::function<void(std::function<void(std::vector<AgentRow>)>)> list_agents;

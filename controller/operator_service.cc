@@ -129,6 +129,92 @@ void fill(ops::v1::AgentRow& out, const AgentRow& row) {
   out.set_max_descriptors(row.max_descriptors);
 }
 
+ChangeRequest to_change(const ops::v1::ChangeTerms& terms, std::string run, std::string who) {
+  ChangeRequest request;
+  request.run = std::move(run);
+  request.agents.assign(terms.agents().begin(), terms.agents().end());
+  request.at = terms.at();
+  if (terms.has_if_epoch()) request.if_epoch = terms.if_epoch();
+  request.reason = terms.reason();
+  request.who = std::move(who);
+  return request;
+}
+
+void fill(ops::v1::SetReply& out, const ChangeAnswer& answer) {
+  for (const std::string& problem : answer.problems) out.add_problems(problem);
+  out.set_exit_code(answer.exit_code);
+  out.set_epoch(answer.epoch);
+  out.set_from_epoch(answer.from_epoch);
+  out.set_at_ms(answer.at / std::chrono::milliseconds(1));
+  out.set_at_time(answer.at_time);
+  out.set_what(answer.what);
+  for (const Difference& d : answer.differences) {
+    auto& difference = *out.add_differences();
+    difference.set_path(d.path);
+    difference.set_from(d.from);
+    difference.set_to(d.to);
+  }
+  for (const std::string& name : answer.prepared) out.add_prepared(name);
+  for (const std::string& name : answer.away) out.add_away(name);
+}
+
+void fill(ops::v1::AgentStatus& out, const AgentStatus& agent) {
+  out.set_name(agent.name);
+  out.set_state(agent.state);
+  out.set_epoch(agent.epoch);
+  out.set_connections(agent.connections);
+  out.set_lease_until(agent.lease_until);
+  out.set_incarnation(agent.incarnation);
+  out.set_records_stored(agent.records_stored);
+  out.set_records_waiting(agent.records_waiting);
+  out.set_clock_offset_ns(agent.clock_offset_ns);
+  out.set_clock_bound_ns(agent.clock_bound_ns);
+  out.set_note(agent.note);
+}
+
+void fill(ops::v1::LiveStatus& out, const LiveStatus& live) {
+  out.set_epoch(live.epoch);
+  out.set_phase(live.phase);
+  out.set_elapsed_ms(live.elapsed / std::chrono::milliseconds(1));
+  out.set_planned_ms(live.planned / std::chrono::milliseconds(1));
+  out.set_connections(live.connections);
+  out.set_leased(live.leased);
+  out.set_spread(live.spread);
+  out.set_under_way(live.under_way);
+  out.set_queued(live.queued);
+  for (const AgentStatus& agent : live.agents) fill(*out.add_agents(), agent);
+}
+
+void fill(ops::v1::ChangeRow& out, const ChangeRow& row) {
+  out.set_epoch(row.change.epoch);
+  out.set_at_time(row.at_time);
+  out.set_at_ms(row.change.at / std::chrono::milliseconds(1));
+  out.set_who(row.change.who);
+  out.set_what(row.change.what);
+  out.set_reason(row.change.reason);
+  out.set_accepted_at(rfc3339(row.change.wall_ms));
+  out.set_canary(row.change.canary);
+  for (const std::string& name : row.agents) out.add_agents(name);
+  out.set_is_due(row.is_due);
+}
+
+void fill(ops::v1::CanaryGroup& out, const CanaryGroup& group) {
+  out.set_name(group.name);
+  out.set_agents(group.agents);
+  out.set_rate_per_connection(group.rate_per_connection);
+  out.set_latency_p50_ns(group.latency_p50_ns);
+  out.set_latency_p99_ns(group.latency_p99_ns);
+  out.set_failed_share(group.failed_share);
+  out.set_requests(group.requests);
+}
+
+void fill(ops::v1::StatusReply& out, const RunStatus& status) {
+  fill(*out.mutable_run(), status.run);
+  if (status.live) fill(*out.mutable_live(), *status.live);
+  for (const ChangeRow& row : status.changes) fill(*out.add_changes(), row);
+  for (const CanaryGroup& group : status.canary) fill(*out.add_canary(), group);
+}
+
 // A call with one answer. Deletes itself when gRPC is done with it.
 class Unary final : public grpc::ServerUnaryReactor {
  public:
@@ -350,6 +436,40 @@ class OperatorService::Impl final : public Operator::CallbackService {
                  });
   }
 
+  grpc::ServerUnaryReactor* Set(grpc::CallbackServerContext* context,
+                                const ops::v1::SetRequest* request,
+                                ops::v1::SetReply* reply) override {
+    ChangeRequest change = to_change(request->terms(), request->run(), rpc::peer_name(*context));
+    change.assignments.assign(request->assignments().begin(), request->assignments().end());
+    change.canary_percent = request->canary_percent();
+    return change_of(context, std::move(change), reply);
+  }
+  grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context,
+                                  const ops::v1::PauseRequest* request,
+                                  ops::v1::SetReply* reply) override {
+    ChangeRequest change = to_change(request->terms(), request->run(), rpc::peer_name(*context));
+    change.verb = ChangeRequest::Verb::pause;
+    return change_of(context, std::move(change), reply);
+  }
+  grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context,
+                                   const ops::v1::PauseRequest* request,
+                                   ops::v1::SetReply* reply) override {
+    ChangeRequest change = to_change(request->terms(), request->run(), rpc::peer_name(*context));
+    change.verb = ChangeRequest::Verb::resume;
+    return change_of(context, std::move(change), reply);
+  }
+
+  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
+                                   const ops::v1::StatusRequest* request,
+                                   ops::v1::StatusReply* reply) override {
+    return unary(context, [this, run = request->run(), reply](Unary* call) {
+      handlers_.status(run, [call, reply](const Result<RunStatus>& status) {
+        if (status) fill(*reply, *status);
+        call->answer(status ? grpc::Status::OK : to_status(status.error()));
+      });
+    });
+  }
+
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
                                      const ops::v1::ListRunsRequest* request,
                                      ops::v1::ListRunsReply* reply) override {
@@ -405,6 +525,16 @@ class OperatorService::Impl final : public Operator::CallbackService {
   }
 
  private:
+  Unary* change_of(grpc::CallbackServerContext* context, ChangeRequest change,
+                   ops::v1::SetReply* reply) {
+    return unary(context, [this, change = std::move(change), reply](Unary* call) mutable {
+      handlers_.change(std::move(change), [call, reply](const ChangeAnswer& answer) {
+        fill(*reply, answer);
+        call->answer(grpc::Status::OK);
+      });
+    });
+  }
+
   // Runs `body` on the control loop if the peer may.
   template <class Body>
   Unary* unary(grpc::CallbackServerContext* context, Body body) {

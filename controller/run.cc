@@ -463,7 +463,7 @@ void Run::rejoin(std::size_t i, const run_input::Restarted& input, Instant now) 
 }
 
 void Run::send_rest_of_share(std::size_t i, Instant now) {
-  const Result<Timeline> timeline = planned_timeline(info_.plan, info_.submitted_wall_ms);
+  const Result<Timeline> timeline = timeline_of(info_);
   if (!timeline) return;  // it was good when the run was prepared
   std::vector<SendPrepare> parts = divide_run(info_.id, info_.plan, *timeline, descriptor_set_);
   parts[i].timeline = share_of(*timeline, i, now - *start_);

@@ -207,6 +207,8 @@ class Run {
   bool has_member(const std::string& agent_id, std::uint64_t incarnation) const;
   // The right to generate load that the agent is due; nothing: none.
   std::optional<Duration> lease_of(const std::string& agent_id, std::uint64_t incarnation) const;
+  // The change is stored: what agents are given from now on has it.
+  void add_change(Change change) { info_.changes.push_back(std::move(change)); }
   // Members that are not lost.
   std::size_t live_agents() const;
 

@@ -32,4 +32,10 @@ std::string_view name(RunEnd e) {
   return "?";
 }
 
+Result<Timeline> timeline_of(const RunInfo& info) {
+  auto planned = planned_timeline(info.plan, info.submitted_wall_ms);
+  if (!planned) return planned.error();
+  return changed_timeline(*planned, info.changes);
+}
+
 }  // namespace spate::controller

@@ -10,6 +10,8 @@
 
 #include "common/clock.h"
 #include "common/plan.h"
+#include "common/result.h"
+#include "common/timeline.h"
 
 namespace spate::controller {
 
@@ -58,7 +60,12 @@ struct RunInfo {
   std::string boot_id;
   Duration length{};  // from T to the end of the last phase or the stop, without the drain
   std::vector<RunAgent> agents;  // in the order of their shares
+  std::vector<Change> changes;   // in the order in which they were accepted
 };
+
+// Which parameters each agent of the run has at every instant: by its plan and its changes. Errors:
+// none for a run that was prepared.
+Result<Timeline> timeline_of(const RunInfo& info);
 
 // One look at the bundled target.
 struct TargetSample {

@@ -5,6 +5,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 
+#include "controller/canary.h"
+#include "controller/change_orders.h"
 #include "controller/controller.h"
 #include "controller/report.h"
 #include "controller/store_reader.h"
@@ -70,6 +72,29 @@ Result<std::vector<RunRow>> make_list(const std::string& path, const std::string
   return rows;
 }
 
+Result<RunStatus> make_status(const std::string& path, const std::string& run,
+                              std::optional<RunStatus> live) {
+  RunStatus status;
+  if (live) {
+    status = *std::move(live);
+  } else {
+    const auto rows = list_runs(path, run);
+    if (!rows) return rows.error();
+    const auto info = load_run_info(path, run);
+    if (!info) return info.error();
+    status.run = to_row(rows->front());
+    for (const Change& change : info->changes)
+      status.changes.push_back(to_row(change, *info, info->length));
+    return status;
+  }
+  if (const Change* canary = canary_on_trial(status.changes)) {
+    const auto groups = compare_canary(path, run, *canary);
+    if (!groups) return groups.error();
+    status.canary = *groups;
+  }
+  return status;
+}
+
 }  // namespace
 
 class RunReader::Impl {
@@ -118,6 +143,13 @@ void RunReader::report(const std::string& run, const std::string& format,
 void RunReader::verify(const std::string& run, std::function<void(Result<VerifyAnswer>)> done) {
   impl_->ask<VerifyAnswer>([run](const std::string& path) { return make_verification(path, run); },
                            std::move(done));
+}
+
+void RunReader::status(const std::string& run, std::optional<RunStatus> live,
+                       std::function<void(Result<RunStatus>)> done) {
+  impl_->ask<RunStatus>([run, live = std::move(live)](
+                            const std::string& path) { return make_status(path, run, live); },
+                        std::move(done));
 }
 
 void RunReader::end_of(const std::string& run, std::function<void(Result<WatchEnd>)> done) {

@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ class RunReader {
               std::function<void(Result<std::string>)> done);
   void verify(const std::string& run, std::function<void(Result<VerifyAnswer>)> done);
   void end_of(const std::string& run, std::function<void(Result<WatchEnd>)> done);
+  // `live` is what the coordinator knows of it; nothing: the run is not live.
+  void status(const std::string& run, std::optional<RunStatus> live,
+              std::function<void(Result<RunStatus>)> done);
   // `live` rows are newer than what the store has of the same runs.
   void list(const std::string& wanted, std::vector<RunRow> live,
             std::function<void(Result<std::vector<RunRow>>)> done);

@@ -13,6 +13,7 @@
 #include <thread>
 #include <tuple>
 
+#include "common/patch_json.h"
 #include "common/plan_json.h"
 #include "common/timeline.h"
 #include "controller/closed_runs.h"
@@ -91,6 +92,14 @@ class Rows {
                 " address_space_bytes, rss_bytes, cpu_ns, threads, open_connections, agents)"
                 " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"),
         event_(db, "INSERT INTO events (run, at_ns, severity, text) VALUES (?,?,?,?)"),
+        change_(db,
+                "INSERT OR REPLACE INTO changes (run, epoch, at_ns, who, reason, what, canary,"
+                " wall_ms, parts, absent) VALUES (?,?,?,?,?,?,?,?,?,?)"),
+        parameters_(db, "INSERT OR IGNORE INTO parameters (run, json) VALUES (?,?)"),
+        share_(db,
+               "INSERT OR IGNORE INTO epoch_shares (run, epoch, position, connections,"
+               " rotation_set, parameters) SELECT ?1, ?2, ?3, ?4, ?5, id FROM parameters"
+               " WHERE run = ?1 AND json = ?6"),
         descriptors_(db, "INSERT OR IGNORE INTO descriptors (run, bytes) VALUES (?,?)"),
         alive_(db, "UPDATE cluster SET alive_wall_ms = ?"),
         late_(db, "UPDATE runs SET requests = requests + ? WHERE id = ?"),
@@ -140,6 +149,31 @@ class Rows {
     run(event_, op.run, e.at_ns, std::string(severity_name(e.severity)), e.text);
   }
 
+  void put(const store_op::PutChange& op) {
+    const Change& c = op.change;
+    nlohmann::json parts = nlohmann::json::array();
+    for (const Change::Part& part : c.parts) {
+      parts.push_back(
+          {{"agents", part.agents}, {"patch", nlohmann::json::parse(to_json(part.patch))}});
+    }
+    const auto put_with = [&](const auto& absent) {
+      run(change_, op.run, std::int64_t{c.epoch}, std::int64_t{c.at.count()}, c.who, c.reason,
+          c.what, std::int64_t{c.canary}, c.wall_ms, parts.dump(), absent);
+    };
+    if (c.absent) {
+      put_with(nlohmann::json(*c.absent).dump());
+    } else {
+      put_with(nullptr);
+    }
+  }
+
+  void put(const store_op::PutEpochs& op) {
+    for (const Epoch& epoch : op.timeline.epochs) {
+      put_epoch(op.run, epoch);
+      for (std::size_t i = 0; i < epoch.shares.size(); ++i) put_share(op.run, epoch, i);
+    }
+  }
+
   void put(const store_op::PutDescriptors& op) {
     descriptors_.tryReset();
     descriptors_.bind(1, op.run);
@@ -152,14 +186,33 @@ class Rows {
   void put(const store_op::PutAlive& op) { run(alive_, op.wall_ms); }
 
  private:
-  // The first agent's loops stand for all; the rest is in the plan.
   void put_planned_epochs(const RunInfo& info) {
     const auto timeline = planned_timeline(info.plan, info.submitted_wall_ms);
     if (!timeline) return;  // the run is refused for it
-    for (const Epoch& e : timeline->epochs) {
-      const Load& load = e.shares.front().parameters.load;
-      run(epoch_, info.id, static_cast<std::int64_t>(e.number), to_sql(e.connections()),
-          to_sql(load.calls_per_loop), std::int64_t{load.pause.count()});
+    for (const Epoch& epoch : timeline->epochs) put_epoch(info.id, epoch);
+  }
+
+  // The first agent's loops stand for all; the rest is in epoch_shares.
+  void put_epoch(const std::string& run_id, const Epoch& epoch) {
+    const Load& load = epoch.shares.front().parameters.load;
+    run(epoch_, run_id, static_cast<std::int64_t>(epoch.number), to_sql(epoch.connections()),
+        to_sql(load.calls_per_loop), std::int64_t{load.pause.count()});
+  }
+
+  void put_share(const std::string& run_id, const Epoch& epoch, std::size_t position) {
+    const AgentShare& share = epoch.shares[position];
+    Parameters parameters = share.parameters;
+    parameters.load.connections = 1;
+    const std::string json = to_json(parameters);
+    const auto put_with = [&](const auto& set) {
+      run(share_, run_id, std::int64_t{epoch.number}, static_cast<std::int64_t>(position),
+          to_sql(share.parameters.load.connections), set, json);
+    };
+    run(parameters_, run_id, json);
+    if (share.set == kNoSet) {
+      put_with(nullptr);
+    } else {
+      put_with(std::int64_t{share.set});
     }
   }
 
@@ -214,7 +267,8 @@ class Rows {
 
   SQLite::Statement run_, plan_, epoch_, agent_, dead_;
   RecordInsert record_;
-  SQLite::Statement mark_, sample_, event_, descriptors_, alive_, late_, term_;
+  SQLite::Statement mark_, sample_, event_, change_, parameters_, share_, descriptors_, alive_,
+      late_, term_;
 };
 
 // A run that cannot be taken over must not keep the others from it.

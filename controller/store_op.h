@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "common/record.h"
+#include "common/timeline.h"
 #include "controller/run_info.h"
 
 namespace spate::controller {
@@ -50,6 +51,15 @@ struct PutEvent {
   std::string run;
   RunEvent event;
 };
+struct PutChange {
+  std::string run;
+  Change change;
+};
+// What there is of these already stays.
+struct PutEpochs {
+  std::string run;
+  Timeline timeline;
+};
 
 // The types that the run's messages are made of; once per run.
 struct PutDescriptors {
@@ -64,6 +74,7 @@ struct PutAlive {
 }  // namespace store_op
 
 using StoreOp = std::variant<store_op::PutRun, store_op::PutRecord, store_op::PutSample,
-                             store_op::PutEvent, store_op::PutDescriptors, store_op::PutAlive>;
+                             store_op::PutEvent, store_op::PutChange, store_op::PutEpochs,
+                             store_op::PutDescriptors, store_op::PutAlive>;
 
 }  // namespace spate::controller

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "common/patch_json.h"
 #include "common/plan_json.h"
 #include "controller/record_row.h"
 
@@ -72,6 +73,36 @@ void load_dead(SQLite::Database& db, RunInfo& info) {
   }
 }
 
+Result<void> load_changes(SQLite::Database& db, RunInfo& info) {
+  SQLite::Statement row(
+      db,
+      "SELECT epoch, at_ns, who, reason, what, canary, wall_ms, parts, absent FROM changes"
+      " WHERE run = ? ORDER BY epoch");
+  row.bind(1, info.id);
+  while (row.executeStep()) {
+    Change change;
+    change.epoch = static_cast<std::uint32_t>(count_at(row, 0));
+    change.at = Duration(row.getColumn(1).getInt64());
+    change.who = row.getColumn(2).getString();
+    change.reason = row.getColumn(3).getString();
+    change.what = row.getColumn(4).getString();
+    change.canary = row.getColumn(5).getInt() != 0;
+    change.wall_ms = row.getColumn(6).getInt64();
+    for (const auto& part : nlohmann::json::parse(row.getColumn(7).getString())) {
+      auto patch = patch_from_json(part.at("patch").dump());
+      if (!patch)
+        return patch.error().with_context("its change to epoch " + std::to_string(change.epoch));
+      change.parts.push_back(
+          {part.at("agents").get<std::vector<std::uint32_t>>(), *std::move(patch)});
+    }
+    if (!row.getColumn(8).isNull())
+      change.absent =
+          nlohmann::json::parse(row.getColumn(8).getString()).get<std::vector<std::uint32_t>>();
+    info.changes.push_back(std::move(change));
+  }
+  return {};
+}
+
 Result<RunInfo> load_info(SQLite::Database& db, const std::string& id) {
   SQLite::Statement row(
       db,
@@ -104,6 +135,7 @@ Result<RunInfo> load_info(SQLite::Database& db, const std::string& id) {
   info.plan = std::move(plan.plan);
   load_agents(db, info);
   load_dead(db, info);
+  if (const auto changes = load_changes(db, info); !changes) return changes.error();
   return info;
 }
 
@@ -205,6 +237,17 @@ Result<std::vector<StoredRun>> list_runs(const std::string& path, const std::str
     return runs;
   } catch (const std::exception& e) {
     return Error{ErrorCode::io, "cannot read the store " + path + ": " + e.what()};
+  }
+}
+
+Result<RunInfo> load_run_info(const std::string& path, const std::string& id) {
+  try {
+    SQLite::Database db(path, SQLite::OPEN_READONLY, 5000);
+    SQLite::Transaction view(db);
+    return load_info(db, id);
+  } catch (const std::exception& e) {
+    return Error{ErrorCode::io,
+                 "cannot read run " + id + " from the store " + path + ": " + e.what()};
   }
 }
 

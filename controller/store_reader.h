@@ -33,6 +33,9 @@ struct StoredRun {
 // Newest first, at most kMaxListedRuns; with `id`, that run or not_found.
 Result<std::vector<StoredRun>> list_runs(const std::string& path, const std::string& id = {});
 
+// Without its records. Errors: as of load_run.
+Result<RunInfo> load_run_info(const std::string& path, const std::string& id);
+
 // Everything that is stored of a run, folded; `each` sees the records on the way, in the order in
 // which they were stored. Errors: not_found, or what is wrong with the store and where.
 Result<std::unique_ptr<Aggregate>> load_run(const std::string& path, const std::string& id,

@@ -100,6 +100,34 @@ CREATE TABLE epochs (
   pause_ns INTEGER NOT NULL,
   PRIMARY KEY (run, number)
 ) STRICT;
+CREATE TABLE changes (              -- of parameters during the run; kept for ever
+  run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  epoch INTEGER NOT NULL,           -- the first one it made; in the order of acceptance
+  at_ns INTEGER NOT NULL,           -- since T
+  who TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  what TEXT NOT NULL,               -- as ordered
+  canary INTEGER NOT NULL,
+  wall_ms INTEGER NOT NULL,         -- when it was accepted
+  parts TEXT NOT NULL,              -- JSON: [{"agents": [position, …], "patch": {…}}, …]
+  absent TEXT,                      -- JSON: positions whose connections are the others'
+  PRIMARY KEY (run, epoch)
+) STRICT;
+CREATE TABLE parameters (           -- of epoch_shares, each once
+  id INTEGER PRIMARY KEY,
+  run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  json TEXT NOT NULL,               -- its connections are in epoch_shares
+  UNIQUE (run, json)
+) STRICT;
+CREATE TABLE epoch_shares (         -- for reading; what counts is the plan and its changes
+  run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  epoch INTEGER NOT NULL,
+  position INTEGER NOT NULL,        -- of the agent
+  connections INTEGER NOT NULL,
+  rotation_set INTEGER,             -- null: no rotation
+  parameters INTEGER NOT NULL REFERENCES parameters(id) ON DELETE CASCADE,
+  PRIMARY KEY (run, epoch, position)
+) STRICT;
 CREATE TABLE agents (
   run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
   position INTEGER NOT NULL,        -- order of the shares
@@ -182,6 +210,34 @@ CREATE TABLE dead_incarnations (
   last_seq INTEGER,
   cause TEXT NOT NULL,
   PRIMARY KEY (run, agent, incarnation)
+) STRICT;
+CREATE TABLE changes (
+  run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  epoch INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL,
+  who TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  what TEXT NOT NULL,
+  canary INTEGER NOT NULL,
+  wall_ms INTEGER NOT NULL,
+  parts TEXT NOT NULL,
+  absent TEXT,
+  PRIMARY KEY (run, epoch)
+) STRICT;
+CREATE TABLE parameters (
+  id INTEGER PRIMARY KEY,
+  run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  json TEXT NOT NULL,
+  UNIQUE (run, json)
+) STRICT;
+CREATE TABLE epoch_shares (
+  run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  epoch INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  connections INTEGER NOT NULL,
+  rotation_set INTEGER,
+  parameters INTEGER NOT NULL REFERENCES parameters(id) ON DELETE CASCADE,
+  PRIMARY KEY (run, epoch, position)
 ) STRICT;
 )"};
 

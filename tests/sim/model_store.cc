@@ -105,7 +105,10 @@ void ModelStore::apply(controller::StoreOp& one) {
 void ModelStore::apply_one(op::PutRun& put) {
   const auto [it, is_new] = file_.runs.try_emplace(put.info.id);
   if (is_new) file_.order.push_back(put.info.id);
+  // Changes are rows of their own: a row of the run that was written before one does not undo it.
+  auto changes = std::move(it->second.info.changes);
   it->second.info = std::move(put.info);
+  it->second.info.changes = std::move(changes);
   it->second.outcome = put.outcome;
 }
 
@@ -130,6 +133,12 @@ void ModelStore::apply_one(op::PutDescriptors& put) {
 }
 
 void ModelStore::apply_one(op::PutAlive& put) { file_.alive_wall_ms = put.wall_ms; }
+
+void ModelStore::apply_one(op::PutChange& put) {
+  file_.runs[put.run].info.changes.push_back(std::move(put.change));
+}
+
+void ModelStore::apply_one(op::PutEpochs&) {}  // for people to read
 
 void ModelStore::apply_one(op::PutEvent& put) {
   file_.runs[put.run].events.push_back(std::move(put.event));

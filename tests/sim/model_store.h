@@ -75,6 +75,8 @@ class ModelStore : public std::enable_shared_from_this<ModelStore> {
   void apply_one(controller::store_op::PutRecord& put);
   void apply_one(controller::store_op::PutSample& put);
   void apply_one(controller::store_op::PutEvent& put);
+  void apply_one(controller::store_op::PutChange& put);
+  static void apply_one(controller::store_op::PutEpochs& put);
   void apply_one(controller::store_op::PutDescriptors& put);
   void apply_one(controller::store_op::PutAlive& put);
   void report(std::vector<controller::Mark> marks, std::vector<std::function<void()>> barriers);

@@ -126,6 +126,44 @@ TEST_F(StoreTest, GivesBackWhatWasPut) {
   EXPECT_EQ((*loaded)->summary().records.duplicates, 3U);
 }
 
+TEST_F(StoreTest, KeepsChangesAndTheSharesTheyMake) {
+  RunInfo run = info();
+  Change change;
+  change.epoch = 2;
+  change.at = std::chrono::seconds(1);
+  change.who = "alice";
+  change.reason = "why";
+  change.what = "load.connections=6";
+  change.canary = true;
+  change.wall_ms = 77;
+  change.parts.push_back({{1}, {}});
+  change.parts[0].patch.connections = 6;
+  change.parts[0].patch.message_json = R"({"a":1})";
+  Change move;
+  move.epoch = 3;
+  move.at = std::chrono::milliseconds(1500);
+  move.absent = {0};
+  move.who = "controller";
+  run.changes = {change, move};
+  {
+    auto store = open();
+    store->put(store_op::PutRun{run, {}});
+    for (const Change& c : run.changes) store->put(store_op::PutChange{run.id, c});
+    store->put(store_op::PutEpochs{run.id, *timeline_of(run)});
+    wait(*store);
+  }
+  const auto loaded = load_run_info(path_, run.id);
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+  EXPECT_EQ(loaded->changes, run.changes);
+  EXPECT_EQ(*timeline_of(*loaded), *timeline_of(run));
+  SQLite::Database db(path_, SQLite::OPEN_READONLY);
+  EXPECT_EQ(db.execAndGet("SELECT connections FROM epoch_shares WHERE epoch = 2 AND position = 1")
+                .getInt(),
+            6);
+  EXPECT_EQ(db.execAndGet("SELECT count(*) FROM epoch_shares").getInt(), 6);
+  EXPECT_EQ(db.execAndGet("SELECT count(*) FROM parameters").getInt(), 2) << "each once";
+}
+
 TEST_F(StoreTest, ReportsMarksAfterTheCommit) {
   std::promise<std::vector<Mark>> committed;
   auto store =

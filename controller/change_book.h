@@ -1,0 +1,298 @@
+#pragma once
+
+// Changes of a run while it is live, as a state machine: step(input, now) returns what must be
+// done. Pure; on the control loop. It keeps the run's timeline, the changes that made it what it
+// is, what each agent has of them, and the agents' leases.
+//
+// A change goes through these steps, one at a time; others wait in a queue:
+//
+//   - prepare: every agent that is there is sent its new tail of the timeline, and answers. Any
+//     problem refuses the change whole: nothing has changed anywhere. An agent that is away is
+//     waited for kAwayWait, then the change goes on without it.
+//   - store: the change is written. It exists from the moment that is committed, and not before.
+//   - commit: the agents are told, and change over at its instant; late: at once.
+//
+// The rule for a crash in between: what is in the store is committed everywhere in the end, by the
+// next controller if need be; what is not in the store was committed nowhere, because nobody is
+// told before. A controller that begins with stored changes takes every agent to be behind until
+// the agent's word says otherwise.
+//
+// An agent that missed changes gets them all as one prepare and commit when it is back. Until then
+// the run is on two epochs: a state with a name (spread()), in the status and as an event.
+//
+// An agent that would do more than before is told only when the leases of the others leave room for
+// it: the law of leases.h. Nobody waits to do less.
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/plan.h"
+#include "common/timeline.h"
+#include "controller/agent_events.h"
+#include "controller/leases.h"
+#include "controller/run_info.h"
+#include "controller/share_history.h"
+
+namespace spate::controller {
+
+inline constexpr Duration kChangeLead = std::chrono::seconds(1);  // from an order to its instant
+inline constexpr Duration kAwayWait = std::chrono::seconds(5);
+inline constexpr Duration kAnswerWait = std::chrono::seconds(30);  // of an agent that is there
+inline constexpr Duration kChangeRetry = std::chrono::seconds(5);
+inline constexpr Duration kRefusedRetry = std::chrono::seconds(30);
+inline constexpr Duration kSpreadGrace = std::chrono::milliseconds(1500);
+inline constexpr std::size_t kMaxQueuedChanges = 16;
+inline constexpr std::size_t kMaxChanges = 10'000;  // of one run
+
+// An order that is well formed. `change` lacks only its epoch and, without `at`, its instant.
+struct ChangeOrder {
+  std::uint64_t ticket = 0;  // names it in its answer
+  Change change;
+  std::optional<Duration> at;  // since T; nothing: as soon as it can be
+  std::optional<std::uint32_t> if_epoch;
+};
+
+// What one parameter was and is, of the agents that a change is for.
+struct Difference {
+  std::string path;  // "load.connections": their total
+  std::string from;
+  std::string to;
+};
+std::vector<Difference> differences(const Epoch& from, const Epoch& to,
+                                    const std::vector<std::uint32_t>& agents);
+
+struct ChangeAnswer {
+  std::vector<std::string> problems;  // not empty: refused, nothing has changed
+  int exit_code = 0;                  // with problems: 2 wrong, 4 the epoch moved on, 1 else
+  std::uint32_t epoch = 0;            // the present one if the epoch moved on
+  std::uint32_t from_epoch = 0;       // in effect before it, at its instant
+  Duration at{};                      // since T
+  std::string at_time;                // the same as wall time
+  std::string what;
+  std::vector<Difference> differences;
+  std::vector<std::string> prepared;  // agents
+  std::vector<std::string> away;      // they get it when they are back
+};
+
+namespace change_input {
+
+struct Order {
+  ChangeOrder order;
+};
+struct Reply {
+  std::size_t agent = 0;
+  std::uint32_t epoch = 0;
+  std::vector<AgentProblem> problems;
+};
+struct Applied {
+  std::size_t agent = 0;
+  std::uint32_t epoch = 0;
+};
+// Its stream broke, or it is silent.
+struct Away {
+  std::size_t agent = 0;
+};
+// The same process is there again and says what it works by; 0: it has not begun.
+struct Back {
+  std::size_t agent = 0;
+  std::uint32_t epoch = 0;
+};
+// Another process of the agent is being given timeline() whole. It is there when Back says so.
+struct Restarted {
+  std::size_t agent = 0;
+};
+struct Lost {
+  std::size_t agent = 0;
+};
+// It has ended its part of the run.
+struct Finished {
+  std::size_t agent = 0;
+};
+// change_action::Store's change of this epoch is committed.
+struct Stored {
+  std::uint32_t epoch = 0;
+};
+// The run drains: no more changes.
+struct Ending {};
+struct Tick {};
+
+}  // namespace change_input
+
+using ChangeInput = std::variant<change_input::Order, change_input::Reply, change_input::Applied,
+                                 change_input::Away, change_input::Back, change_input::Restarted,
+                                 change_input::Lost, change_input::Finished, change_input::Stored,
+                                 change_input::Ending, change_input::Tick>;
+
+namespace change_action {
+
+struct Send {
+  std::size_t agent = 0;
+  ControllerMessage message;
+};
+// To be answered by Stored once it is committed.
+struct Store {
+  Change change;
+};
+struct Answer {
+  std::uint64_t ticket = 0;
+  ChangeAnswer answer;
+};
+struct Log {
+  RunEvent::Severity severity = RunEvent::Severity::info;
+  std::string text;
+};
+
+}  // namespace change_action
+
+using ChangeAction = std::variant<change_action::Send, change_action::Store, change_action::Answer,
+                                  change_action::Log>;
+
+class ChangeBook {
+ public:
+  struct Setup {
+    std::string run;
+    std::vector<std::string> agents;  // names, by position
+    std::vector<std::string> phases;  // names
+    Timeline planned;
+    Instant start{};                 // T
+    std::int64_t start_wall_ms = 0;  // of T
+    Duration lease{};
+    Redistribute redistribute = Redistribute::never;
+    // Of a run that another process began: nobody is known to be there, and everybody is taken to
+    // have a full lease.
+    bool is_adopted = false;
+    std::vector<Change> accepted;
+  };
+  ChangeBook(Setup setup, Instant now);
+
+  std::vector<ChangeAction> step(const ChangeInput& input, Instant now);
+
+  // The lease for a heartbeat's reply; zero: none. Whoever calls this sends it.
+  Duration lease(std::size_t agent, Instant now);
+
+  const Timeline& timeline() const { return timeline_; }
+  const std::vector<Change>& accepted() const { return accepted_; }
+  // T is known better: the controller's clock is another one since the run began.
+  void set_start(Instant start) { setup_.start = start; }
+  std::uint32_t epoch(Instant now) const { return timeline_.epoch_at(offset(now)); }
+
+  // For the status.
+  struct AgentState {
+    std::string presence;  // "here", "away", "lost", "finished"
+    std::uint32_t epoch = 0;
+    std::uint64_t connections = 0;
+    bool is_behind = false;          // of the changes whose instant has passed
+    std::int64_t lease_wall_ms = 0;  // when it ends; 0: it has
+    std::string note;                // what it waits for, or why it cannot change
+  };
+  bool is_here(std::size_t agent) const { return members_.at(agent).presence == Presence::here; }
+  AgentState agent_state(std::size_t agent, Instant now) const;
+  // "epoch 7 on 4 of 8 agents: pc-05 still on 6 until 14:05:10Z"; empty: all are on the same.
+  std::string spread(Instant now) const;
+  // The one being prepared or stored; null if there is none.
+  const Change* under_way() const { return candidate_ ? &candidate_->change : nullptr; }
+  std::size_t queued() const { return queue_.size(); }
+  // By the controller's account; and what it may be: the run's connections, while it changes over
+  // the largest of the epochs since all were on the same. What exceeds the newest is left from the
+  // older ones and only falls.
+  std::uint64_t leased(Instant now);
+  std::uint64_t allowed(Instant now) const;
+
+ private:
+  enum class Presence { here, away, lost, finished };
+  struct Asked {
+    std::uint32_t epoch = 0;  // names it in the reply
+    std::size_t version = 0;  // that the agent would have then
+    Instant at{};
+    std::optional<std::vector<AgentProblem>> reply;
+  };
+  struct Member {
+    Presence presence = Presence::here;
+    std::size_t sure = 0;           // version that it works by at least
+    std::vector<std::size_t> told;  // later ones that it may work by instead, ascending
+    std::size_t committed = 0;      // told on this stream, and not long ago
+    Instant committed_at{};
+    std::optional<Asked> asked;
+    Instant not_before{};            // to be asked again, after it refused
+    std::string refusal;             // of a change that others have already
+    bool is_guessed = false;         // sure and told: all that there is
+    bool has_assumed_lease = false;  // nobody knows whether: another controller process gave it
+  };
+  struct Candidate {
+    ChangeOrder order;
+    Change change;
+    Timeline timeline;
+    std::uint32_t from_epoch = 0;
+    Instant begun{};
+    bool is_storing = false;
+  };
+
+  void on(const change_input::Order& input, Instant now);
+  void on(const change_input::Reply& input, Instant now);
+  void on(const change_input::Applied& input, Instant now);
+  void on(const change_input::Away& input, Instant now);
+  void on(const change_input::Back& input, Instant now);
+  void on(const change_input::Restarted& input, Instant now);
+  void on(const change_input::Lost& input, Instant now);
+  void on(const change_input::Finished& input, Instant now);
+  void on(const change_input::Stored& input, Instant now);
+  void on(const change_input::Ending& input, Instant now);
+  void on(const change_input::Tick& input, Instant now);
+
+  void begin_next(Instant now);
+  bool begin(ChangeOrder order, Instant now);
+  std::optional<ChangeAnswer> objection(const ChangeOrder& order, Duration at, Instant now) const;
+  void judge(Instant now);
+  void refuse_candidate(std::vector<std::string> problems, int exit_code, Instant now);
+  void answer(const ChangeOrder& order, ChangeAnswer answer);
+
+  void pursue(std::size_t agent, Instant now);
+  void ask(std::size_t agent, Instant now);
+  void commit_if_room(std::size_t agent, Instant now);
+  bool has_room(std::size_t agent, Instant now);
+  bool fits(std::size_t agent, std::uint64_t connections, Duration at, Instant now);
+  std::vector<Duration> instants(Instant from, Instant now) const;
+  void confirm(std::size_t agent, std::uint32_t epoch);
+  void learn_version(std::size_t agent, std::uint32_t epoch, Instant now);
+
+  void hold_at(Duration at);
+  std::uint64_t most(std::size_t agent, Duration at) const;
+  std::uint64_t least(std::size_t agent, Duration at) const;
+  void settle(Instant now);
+
+  void show_epoch(Instant now);
+  void show_spread(Instant now);
+  void redistribute(Instant now);
+  std::vector<std::uint32_t> absent() const;
+
+  std::size_t latest() const { return accepted_.size(); }
+  std::size_t due(Instant now) const;
+  Duration first_missed(const Member& member) const;
+  Instant last_missed(const Member& member) const;
+  Duration offset(Instant now) const { return now - setup_.start; }
+  std::string wall_time(Instant at) const;
+  void log(RunEvent::Severity severity, std::string text);
+
+  Setup setup_;
+  Timeline timeline_;
+  std::vector<Change> accepted_;
+  ShareHistory history_;
+  Leases leases_;
+  std::vector<Member> members_;
+  std::deque<ChangeOrder> queue_;
+  std::optional<Candidate> candidate_;
+  std::uint32_t next_epoch_ = 1;  // never given to two changes, not even to one that was refused
+  bool is_ending_ = false;
+  std::size_t settled_ = 0;  // version that everybody with a lease had, when last they agreed
+  std::uint32_t shown_epoch_ = 0;
+  std::size_t shown_spread_ = 0;  // version for which it was logged
+  Instant redistribute_not_before_{};
+  std::vector<ChangeAction> actions_;
+};
+
+}  // namespace spate::controller

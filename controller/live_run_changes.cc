@@ -1,0 +1,226 @@
+#include <algorithm>
+
+#include "controller/change_orders.h"
+#include "controller/live_run.h"
+#include "controller/run_shares.h"
+
+// The part of a live run that is about changes: what its book is told, what it wants, the status.
+
+namespace spate::controller {
+namespace {
+
+ChangeAnswer refused(std::string problem, int exit_code) {
+  ChangeAnswer answer;
+  answer.problems.push_back(std::move(problem));
+  answer.exit_code = exit_code;
+  return answer;
+}
+
+}  // namespace
+
+// The book.
+
+void LiveRun::begin_book(bool is_adopted, Instant now) {
+  const RunInfo& info = run_.info();
+  auto planned = planned_timeline(info.plan, info.submitted_wall_ms);
+  if (!planned) return;  // no run gets a T with such a plan
+  ChangeBook::Setup setup;
+  setup.run = id();
+  for (const RunAgent& agent : info.agents) setup.agents.push_back(agent.name);
+  for (const Phase& phase : info.plan.phases) setup.phases.push_back(phase.name);
+  setup.planned = *std::move(planned);
+  setup.start = *run_.start();
+  setup.start_wall_ms = info.started_wall_ms;
+  setup.lease = lease_length(info.plan);
+  setup.redistribute = info.plan.redistribute;
+  setup.is_adopted = is_adopted;
+  setup.accepted = info.changes;
+  book_.emplace(std::move(setup), now);
+  write(store_op::PutEpochs{id(), book_->timeline()});
+}
+
+void LiveRun::tell_book(const ChangeInput& input, Instant now) {
+  if (!book_) return;
+  for (ChangeAction& action : book_->step(input, now))
+    std::visit([&](auto& one) { act(std::move(one), now); }, action);
+}
+
+// What the run has just heard, as far as it matters to changes.
+void LiveRun::tell_book_of(const RunInput& input, Instant now) {
+  if (!book_) return;
+  const auto tell = [&](const std::string& agent, const auto& make) {
+    if (const auto i = position_of(agent)) tell_book(make(*i), now);
+  };
+  if (const auto* lost = std::get_if<run_input::Lost>(&input)) {
+    tell(lost->agent, [](std::size_t i) { return change_input::Lost{i}; });
+  } else if (const auto* done = std::get_if<run_input::Finished>(&input)) {
+    tell(done->agent, [](std::size_t i) { return change_input::Finished{i}; });
+  } else if (const auto* back = std::get_if<run_input::Back>(&input); back && back->has_run) {
+    tell(back->agent, [&](std::size_t i) {
+      const AgentEntry* entry = outside_.registry.find_id(run_.info().agents[i].agent_id);
+      silent_.erase(i);
+      return change_input::Back{i, entry == nullptr ? 0 : entry->hello.epoch};
+    });
+  } else if (const auto* started = std::get_if<run_input::Started>(&input)) {
+    const auto i = position_of(started->agent);
+    if (i && rejoining_.erase(*i) > 0) tell_book(change_input::Back{*i, 0}, now);
+  } else if (const auto* known = std::get_if<run_input::StartKnown>(&input)) {
+    book_->set_start(known->start);
+  }
+  if (run_.stage() >= RunStage::draining) tell_book(change_input::Ending{}, now);
+}
+
+// Streams that break, and agents that fall silent on one, long before they are lost.
+void LiveRun::follow_presence(Instant now) {
+  if (!book_) return;
+  const auto& agents = run_.info().agents;
+  for (std::size_t i = 0; i < agents.size(); ++i) {
+    const AgentEntry* entry = outside_.registry.find_id(agents[i].agent_id);
+    const bool has_stream = entry != nullptr && entry->stream.has_value() &&
+                            entry->hello.incarnation == agents[i].incarnation;
+    const bool is_there = has_stream && entry->state == AgentState::online;
+    if (book_->is_here(i) && !is_there) {
+      if (has_stream) silent_.insert(i);
+      tell_book(change_input::Away{i}, now);
+    } else if (!has_stream) {
+      silent_.erase(i);
+    } else if (is_there && silent_.erase(i) > 0) {
+      tell_book(change_input::Back{i, entry->hello.epoch}, now);
+    }
+  }
+}
+
+void LiveRun::act(const change_action::Send& action, Instant) {
+  send(run_.info().agents.at(action.agent).name, action.message);
+}
+
+void LiveRun::act(const change_action::Store& action, Instant) {
+  write(store_op::PutChange{id(), action.change});
+  changes_in_store_.emplace(outside_.next_barrier, action.change);
+  outside_.actions.emplace_back(action::Barrier{outside_.next_barrier++});
+}
+
+void LiveRun::act(change_action::Answer action, Instant) {
+  change_tokens_.erase(action.ticket);
+  outside_.actions.emplace_back(action::AnswerChange{action.ticket, std::move(action.answer)});
+}
+
+void LiveRun::act(const change_action::Log& action, Instant now) {
+  log(action.severity, action.text, now);
+}
+
+void LiveRun::barrier_passed(std::uint64_t barrier, Instant now) {
+  const auto node = changes_in_store_.extract(barrier);
+  if (node.empty()) return;
+  const std::uint32_t epoch = node.mapped().epoch;
+  run_.add_change(node.mapped());
+  aggregate_.update(run_.info());
+  tell_book(change_input::Stored{epoch}, now);
+  write(store_op::PutEpochs{id(), book_->timeline()});
+}
+
+// The run has ended: whoever waits is told so.
+void LiveRun::give_up_changes() {
+  for (const Token token : std::exchange(change_tokens_, {})) {
+    outside_.actions.emplace_back(
+        action::AnswerChange{token, refused("the run ended before the change was stored", 4)});
+  }
+}
+
+// What agents say.
+
+void LiveRun::epoch_replied(const std::string& agent, AgentEpochReply reply, Instant now) {
+  if (const auto i = position_of(agent))
+    tell_book(change_input::Reply{*i, reply.epoch, std::move(reply.problems)}, now);
+}
+
+void LiveRun::epoch_applied(const std::string& agent, const AgentEpochApplied& applied,
+                            Instant now) {
+  if (const auto i = position_of(agent)) tell_book(change_input::Applied{*i, applied.epoch}, now);
+}
+
+Duration LiveRun::lease(const std::string& agent_id, std::uint64_t incarnation, Instant now) {
+  const auto due = run_.lease_of(agent_id, incarnation);
+  if (!due || !book_) return due.value_or(Duration{});
+  return book_->lease(static_cast<std::size_t>(run_.member(agent_id) - run_.info().agents.data()),
+                      now);
+}
+
+// What operators ask.
+
+void LiveRun::change(const ChangeRequest& request, Token token, std::int64_t wall_ms, Instant now) {
+  const auto refuse = [&](ChangeAnswer answer) {
+    outside_.actions.emplace_back(action::AnswerChange{token, std::move(answer)});
+  };
+  if (!book_ || now < *run_.start())
+    return refuse(refused("run " + id() + " has not started yet, it is " +
+                              std::string(name(run_.stage())) + ": try again when it runs",
+                          4));
+  ChangeOrderOrProblems made = make_change(request, run_.info(), now - *run_.start(), wall_ms);
+  if (!made.problems.empty()) {
+    ChangeAnswer answer;
+    answer.problems = std::move(made.problems);
+    answer.exit_code = 2;
+    return refuse(std::move(answer));
+  }
+  made.order.ticket = token;
+  change_tokens_.insert(token);
+  tell_book(change_input::Order{std::move(made.order)}, now);
+}
+
+RunStatus LiveRun::status(Instant now) {
+  RunStatus status;
+  status.run = row(now);
+  LiveStatus& live = status.live.emplace();
+  const RunInfo& info = run_.info();
+  live.planned = info.plan.length();
+  for (std::size_t i = 0; i < info.agents.size(); ++i) live.agents.push_back(agent_status(i, now));
+  if (!book_) return status;
+  live.elapsed = std::clamp(now - *run_.start(), Duration{}, live.planned);
+  live.phase = info.plan.phases.at(book_->timeline().segment_at(live.elapsed).phase).name;
+  live.epoch = book_->epoch(now);
+  live.connections = book_->timeline().epoch(live.epoch).connections();
+  live.leased = book_->leased(now);
+  live.spread = book_->spread(now);
+  if (const Change* change = book_->under_way()) live.under_way = change->what;
+  live.queued = static_cast<std::uint32_t>(book_->queued());
+  for (const Change& change : book_->accepted())
+    status.changes.push_back(to_row(change, info, now - *run_.start()));
+  return status;
+}
+
+AgentStatus LiveRun::agent_status(std::size_t i, Instant now) const {
+  const RunAgent& agent = run_.info().agents[i];
+  AgentStatus status;
+  status.name = agent.name;
+  status.incarnation = agent.incarnation;
+  status.records_stored = ledger_.committed_mark(agent.name, agent.incarnation);
+  if (const AgentEntry* entry = outside_.registry.find_id(agent.agent_id)) {
+    status.state = std::string(name(entry->state));
+    status.clock_offset_ns = entry->offset_ns;
+    status.clock_bound_ns = entry->offset_bound_ns;
+    for (const AgentAccount& account : entry->hello.accounts) {
+      if (account.run != id()) continue;
+      const std::uint64_t stored = ledger_.committed_mark(agent.name, account.incarnation);
+      status.records_waiting += account.last_seq - std::min(stored, account.last_seq);
+    }
+  }
+  if (!book_) return status;
+  const ChangeBook::AgentState state = book_->agent_state(i, now);
+  if (state.presence != "here") status.state = state.presence;
+  status.epoch = state.epoch;
+  status.connections = state.connections;
+  if (state.lease_wall_ms != 0) status.lease_until = rfc3339(state.lease_wall_ms);
+  status.note = state.note;
+  return status;
+}
+
+std::optional<std::size_t> LiveRun::position_of(const std::string& agent) const {
+  const auto& agents = run_.info().agents;
+  const auto it = std::find_if(agents.begin(), agents.end(),
+                               [&](const RunAgent& a) { return a.name == agent; });
+  if (it == agents.end()) return std::nullopt;
+  return static_cast<std::size_t>(it - agents.begin());
+}
+
+}  // namespace spate::controller

@@ -1,0 +1,167 @@
+"""Parameters of a live run, changed by `spate set`, `pause` and `resume`: real processes, real counts."""
+
+import json
+import re
+import unittest
+
+import cluster
+import support
+
+# Ended by `stop`, long before.
+LONG = [{"name": "soak", "for": "5m"}]
+
+
+class ChangesTest(cluster.ClusterTest):
+    def begin(self, *, agents=2, connections=40, options=((), (), (), ())):
+        self.target = self.start_target()
+        self.controller = self.start_controller()
+        for i in range(agents):
+            self.start_agent(self.controller, f"pc-{i + 1:02d}", *options[i])
+        plan = self.write_plan(cluster.plan(self.target.url, probe=self.target.stats_address, agents=agents,
+                                            connections=connections, phases=LONG))
+        self.run_process = self.start_run(self.controller, plan)
+        support.eventually(lambda: "flood" in self.run_process.stderr or "soak" in self.run_process.stderr,
+                           "the run", timeout=30)
+        self.run_process.wait_for_line(r"^\s*\d+:\d\d/\d+:\d\d\s+soak ")
+
+    def verb(self, *arguments, expected_exit=0):
+        self.verbs = getattr(self, "verbs", 0) + 1
+        return self.client(*arguments, "--controller", self.controller.address, expected_exit=expected_exit,
+                           label=f"verb-{self.verbs}")
+
+    def set(self, *arguments, **options):
+        return self.verb("set", "last", *arguments, **options)
+
+    def status(self):
+        return json.loads(self.verb("status", "last", "-o", "json").stdout)
+
+    def everybody_on(self, epoch):
+        """Until every agent has said that it works by this epoch."""
+        def is_there():
+            self.seen = self.status()
+            live = self.seen["live"]
+            return live["epoch"] == epoch and all(a["epoch"] == epoch for a in live["agents"])
+        support.eventually(is_there, f"epoch {epoch} on every agent", timeout=20, every=0.2)
+        return self.seen["live"]
+
+    def open_connections(self, count):
+        """Until the target has so many: told by the live lines, from the agents' records."""
+        pattern = re.compile(rf"\s{count:,}/{count:,}\s")
+        before = len(self.run_process.stderr)
+        support.eventually(lambda: pattern.search(self.run_process.stderr[before:]),
+                           f"{count} of {count} connections", timeout=20)
+
+    def end(self):
+        self.verb("stop", "last")
+        summary = self.finish(self.run_process, expected_exit=105)
+        self.assert_adds_up(summary)
+        self.assertEqual(summary["balance"], "BALANCED", summary)
+        self.assertEqual(summary["target"]["received"], summary["requests"]["sent"])
+        self.assertEqual(summary["requests"]["ok"], summary["requests"]["sent"], summary)
+        self.assertEqual(summary["records"]["gaps"], 0)
+        self.assertIn("BALANCED", self.verb("verify", "last").stdout)
+        return summary
+
+    def test_connections_up_and_down_on_all_and_on_one(self):
+        self.begin()
+        said = self.set("load.connections=100", "--reason", "more of it").stdout
+        self.assertRegex(said, r"^epoch 2 from 1 at \S+ \(.* into the run\): load.connections=100")
+        self.assertRegex(said, r"load.connections\s+40\s+100")
+        self.assertIn("prepared by 2 agents: pc-01, pc-02", said)
+        self.everybody_on(2)
+        self.open_connections(100)
+        self.run_process.wait_for_line(r"epoch 2 from 1: load.connections=100 by operator: more of it")
+        self.set("load.connections=10")
+        self.everybody_on(3)
+        self.open_connections(10)
+        self.set("load.connections=25", "--agent", "pc-02")
+        live = self.everybody_on(4)
+        self.open_connections(30)
+        self.assertEqual([a["connections"] for a in live["agents"]], [5, 25])
+        self.assertEqual(live["leased"], 30)
+        summary = self.end()
+        # Only what is wanted more or less is opened or closed.
+        self.assertEqual(summary["connections"]["opened"], 40 + 60 + 20)
+        self.assertEqual(summary["connections"]["closed"], 90)
+        changes = self.status()["changes"]
+        self.assertEqual([c["epoch"] for c in changes], [2, 3, 4])
+        self.assertEqual(changes[2]["agents"], ["pc-02"])
+        self.assertEqual(changes[0]["reason"], "more of it")
+
+    def test_compression_and_loops(self):
+        self.begin()
+        self.set("call.compress=true", "load.calls_per_loop=5", "load.pause=50ms")
+        self.everybody_on(2)
+        self.set("call.compress=false", "load.calls_per_loop=0", "load.pause=0s")
+        self.everybody_on(3)
+        self.end()
+
+    def test_pause_keeps_the_connections_and_sends_nothing(self):
+        self.begin()
+        self.verb("pause", "last", "--reason", "the switch")
+        self.everybody_on(2)
+        self.run_process.wait_for_line(r"epoch 2 from 1: pause by operator: the switch")
+        support.eventually(lambda: re.search(r"\s40/40\s+0\s", self.run_process.stderr),
+                           "an interval with 40 connections and no request", timeout=20)
+        self.verb("resume", "last")
+        self.everybody_on(3)
+        summary = self.end()
+        self.assertEqual(summary["connections"]["opened"], 40)
+        self.assertEqual(summary["connections"]["closed"], 0)
+
+    def test_what_is_refused_changes_nothing(self):
+        self.begin(options=((), ("--max-connections", "50")))
+        for arguments, code, texts in (
+                (("load.connections=200",), 2, ("agent pc-02", "50", "nothing was changed")),
+                (("load.conections=20",), 2, ("load.connections",)),
+                (("interval=1s",), 2, ("interval",)),
+                (("load.connections=20", "--agent", "pc-03"), 2, ("pc-03", "pc-01, pc-02")),
+                (("load.connections=20", "--if-epoch", "7"), 4, ("epoch 1", "7")),
+                (("load.connections=20", "--at", "2020-01-01T00:00:00Z"), 2, ("passed",)),
+                (("load.connections=20", "--at", "+24h"), 2, ("over by then",)),
+                (("load.connections=20", "--at", "soon"), 2, ("2026-12-01T06:00:00Z",)),
+                (("load.connections=20", "--canary", "100%"), 2, ("canary",)),
+                (("load.connections=20", "--canary", "some"), 2, ("10%",))):
+            with self.subTest(arguments):
+                said = self.set(*arguments, expected_exit=code).stderr
+                for text in texts:
+                    self.assertIn(text, said)
+        self.verb("set", "no-such-run", "load.connections=1", expected_exit=4)
+        self.verb("set", "last", expected_exit=2)
+        seen = self.status()
+        self.assertEqual(seen["live"]["epoch"], 1)
+        self.assertEqual(seen["changes"], [])
+        summary = self.end()
+        self.assertEqual(summary["connections"]["opened"], 40)
+        self.verb("set", summary["run"], "load.connections=1", expected_exit=4)
+
+    def test_later_and_only_if_nobody_was_faster(self):
+        self.begin()
+        said = self.set("load.connections=60", "--at", "+3s", "--if-epoch", "1").stdout
+        self.assertIn("epoch 2 from 1", said)
+        self.assertEqual(self.status()["live"]["epoch"], 1)
+        self.assertFalse(self.status()["changes"][0]["due"])
+        self.everybody_on(2)
+        self.open_connections(60)
+        self.assertIn("epoch 2", self.set("load.connections=4", "--if-epoch", "1", expected_exit=4).stderr)
+        self.end()
+
+    def test_a_canary_is_compared_with_the_others(self):
+        self.begin(agents=3, connections=30)
+        self.set("load.calls_per_loop=1", "load.pause=100ms", "--canary", "30%")
+        self.everybody_on(2)
+
+        def is_slower():
+            groups = {g["name"]: g for g in self.status().get("canary", [])}
+            return groups and groups["canary"]["requests"] > 0 and groups["others"]["requests"] > 0 \
+                and groups["canary"]["rate_per_connection"] < groups["others"]["rate_per_connection"]
+        support.eventually(is_slower, "a canary that is slower than the others", timeout=30, every=0.5)
+        self.assertIn("canary", self.verb("status", "last").stdout)
+        self.set("load.calls_per_loop=1", "load.pause=100ms")
+        self.everybody_on(3)
+        self.assertNotIn("canary", self.status())
+        self.end()
+
+
+if __name__ == "__main__":
+    unittest.main()
