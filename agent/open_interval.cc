@@ -148,8 +148,10 @@ Result<Record> record_of(const OpenSlot& slot) {
   r.drain = slot.label.drain;
   r.guard = slot.label.guard;
   r.counters = slot.counters;
+  const bool is_whole = slot.state.load() == OpenSlot::closed;
   const auto histogram = [&](std::size_t i, std::int64_t last_value) {
-    return Histogram::salvage(slot.heads[i], slot.buckets[i].data(), last_value);
+    return is_whole ? Histogram::copy_of(slot.heads[i], slot.buckets[i].data())
+                    : Histogram::salvage(slot.heads[i], slot.buckets[i].data(), last_value);
   };
   // The last request that was sent is counted when its bucket is; the last one that ended, when its
   // latency or its service time is.
@@ -173,9 +175,8 @@ Result<Record> record_of(const OpenSlot& slot) {
   r.gauges.connections_requested = slot.connections_requested;
   r.gauges.connections_established = slot.connections_established;
   const std::int64_t end =
-      slot.state.load() == OpenSlot::closed
-          ? slot.end_ns
-          : std::max({slot.start_ns, slot.sent_ns - slot.t0_ns, slot.ended_ns - slot.t0_ns});
+      is_whole ? slot.end_ns
+               : std::max({slot.start_ns, slot.sent_ns - slot.t0_ns, slot.ended_ns - slot.t0_ns});
   r.start = Duration(slot.start_ns);
   r.length = Duration(end - slot.start_ns);
   const auto broken = broken_laws(r);

@@ -120,8 +120,12 @@ void Session::on(const StreamUp&) {
   if (state_ != State::idle)
     hello.epoch = run_.epochs.epoch_at(has_started() ? now_ - run_.start : Duration::min());
   if (has_started()) hello.run_start = run_.start;
-  for (const SpoolAccount& a : spool_.accounts())
-    hello.accounts.push_back({a.key.run, a.key.incarnation, a.last_seq, a.cause});
+  const auto announce = [&hello](const std::vector<SpoolAccount>& accounts) {
+    for (const SpoolAccount& a : accounts)
+      hello.accounts.push_back({a.key.run, a.key.incarnation, a.last_seq, a.cause});
+  };
+  announce(spool_.accounts());
+  if (!deaths_told_) announce(spool_.deaths());
   // The only thing that is said before the Welcome.
   actions_.push_back(Send{std::move(hello)});
 }
@@ -144,6 +148,7 @@ void Session::on(const Welcome& m) {
   if (link_ != Link::greeting) return;
   link_ = Link::up;
   link_since_ = now_;
+  deaths_told_ = true;
   heard();
   self_.name = m.name.empty() ? self_.name : m.name;
   beat_every_ = m.heartbeat > Duration::zero() ? m.heartbeat : Duration(std::chrono::seconds(1));
@@ -183,6 +188,7 @@ void Session::on(const Welcome& m) {
 
 void Session::on(const Rejected& m) {
   if (link_ == Link::down) return;
+  deaths_told_ = true;  // they may be what another cluster's controller minds
   drop_link("rejected: " + m.reason);
 }
 

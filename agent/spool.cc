@@ -251,7 +251,17 @@ std::size_t Spool::size() const {
 std::vector<SpoolAccount> Spool::accounts() const {
   std::vector<SpoolAccount> out;
   for (const Chain& c : chains_)
-    if (!c.entries.empty() || c.account.key.incarnation < incarnation_) out.push_back(c.account);
+    if (!c.entries.empty()) out.push_back(c.account);
+  return out;
+}
+
+std::vector<SpoolAccount> Spool::deaths() const {
+  std::vector<SpoolAccount> out;
+  for (const Chain& c : chains_) {
+    const SpoolAccount& a = c.account;
+    if (c.entries.empty() && a.key.incarnation + 1 == incarnation_ && a.cause != kCleanStop)
+      out.push_back(a);
+  }
   return out;
 }
 

@@ -30,6 +30,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/spool_disk.h"
@@ -47,6 +48,9 @@ struct LeftBehind {
   std::vector<std::uint64_t> taken;
 };
 
+// The cause of an account whose incarnation ended in good order.
+inline constexpr std::string_view kCleanStop = "clean stop";
+
 class Spool {
  public:
   struct Limits {
@@ -54,7 +58,7 @@ class Spool {
     std::size_t window =
         64;  // records out unacknowledged: of the living account, and of all others
   };
-  // Accounts that have ended and have no record left, of which the controller is still told.
+  // Accounts that have ended and have no record left, and are still kept.
   static constexpr std::size_t kEndedAccounts = 32;
 
   // Opens the disk and reads its index.
@@ -100,8 +104,11 @@ class Spool {
   std::size_t size() const;  // of all accounts
   std::size_t bytes() const { return bytes_; }
   bool empty() const { return size() == 0; }
-  // Accounts with records, or that have ended; for the Hello.
+  // Accounts with records.
   std::vector<SpoolAccount> accounts() const;
+  // Those of the last incarnation before this one of which every record is acknowledged, if it did
+  // not end in good order: for the cause.
+  std::vector<SpoolAccount> deaths() const;
   std::string place() const { return disk_.place(); }
   // An account with all that is in memory counted as stored; nothing: no such account.
   std::optional<SpoolAccount> find(const AccountKey& key) const;

@@ -16,8 +16,10 @@
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <vector>
 
 #include "agent/process.h"
+#include "agent/spool.h"
 
 namespace spate::agent {
 namespace {
@@ -101,6 +103,14 @@ std::vector<std::string> memory_places() {
   add(variable("XDG_RUNTIME_DIR"), "spate");
   add("/dev/shm", "spate-" + std::to_string(::getuid()));
   return places;
+}
+
+bool was_in_memory(const std::string& agent_id) {
+  const std::vector<std::string> places = memory_places();
+  std::error_code error;
+  return std::any_of(places.begin(), places.end(), [&](const std::string& place) {
+    return fs::exists(place + "/" + agent_id, error);
+  });
 }
 
 // A state folder that was removed, not one whose disk is not mounted at the moment.
@@ -267,10 +277,13 @@ Result<void> StateFolder::begin() {
   Identity next = identity_;
   const std::string boot = boot_id();
   const std::uint64_t kills = oom_kills();
+  // Where the kernel's id is hidden (ProcSubset=pid), that tmpfs has forgotten us tells the same.
+  const bool is_same_boot =
+      boot.empty() ? was_in_memory(identity_.agent_id) : identity_.boot == boot;
   if (identity_.incarnation > 0) {
     if (identity_.ended_well)
-      cause_ = "clean stop";
-    else if (identity_.boot != boot)
+      cause_ = kCleanStop;
+    else if (!is_same_boot)
       cause_ = "power loss or reboot";
     else if (kills > identity_.oom_kills)
       cause_ = "killed by the OOM killer";

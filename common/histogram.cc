@@ -163,6 +163,14 @@ std::string Histogram::encode() const {
   return out;
 }
 
+Histogram Histogram::copy_of(const Head& head, const std::uint64_t* buckets) {
+  Histogram h;
+  if (head.count == 0) return h;
+  h.buckets_.assign(buckets, buckets + kBucketCount);
+  h.head_ = head;
+  return h;
+}
+
 Histogram Histogram::salvage(const Head& head, const std::uint64_t* buckets,
                              std::int64_t last_value) {
   Histogram h;

@@ -81,6 +81,7 @@ class Histogram {
     head_.record(buckets_.data(), value_ns);
   }
   void record(std::int64_t value_ns, std::uint64_t count);
+  static Histogram copy_of(const Head& head, const std::uint64_t* buckets);
   // Of a histogram whose process may have died between any two stores of record(`last_value`): the
   // buckets are the truth, and what does not fit them is put right. The sum may lack that value.
   static Histogram salvage(const Head& head, const std::uint64_t* buckets, std::int64_t last_value);

@@ -577,6 +577,33 @@ TEST(Session, DeliversWhatAnEarlierLifeLeft) {
   EXPECT_TRUE(spool->empty());
 }
 
+TEST(Session, TellsOnceHowAProcessDiedThatHadDeliveredEverything) {
+  ModelDisk disk;
+  ModelTerms terms;
+  {
+    auto before = SessionHarness::begun(disk, {});
+    before->open_account({"run-0", 77}, "pc-1", "");
+    before->stream_up("");
+    before->add(lawful(0s, 1s, 0, 4, 10), {1});
+    before->next();
+    before->acknowledge({"run-0", 77}, 1);
+  }
+  auto spool = *Spool::open(disk, {});
+  ASSERT_TRUE(spool->begin(78, "power loss or reboot", {}));
+  Session session(test_hello(), *spool, terms);
+  const Instant now = from_ns(1'000'000);
+  const auto accounts = [&] {
+    session.step(StreamDown{}, now);
+    const Actions up = session.step(StreamUp{}, now);
+    return std::get<Hello>(std::get<Send>(up.at(0)).message).accounts;
+  };
+  const std::vector<Account> expected = {{"run-0", 77, 1, "power loss or reboot"}};
+  EXPECT_EQ(accounts(), expected);
+  EXPECT_EQ(accounts(), expected) << "nobody has answered yet";
+  session.step(Welcome{"pc-1", 1s}, now);
+  EXPECT_TRUE(accounts().empty());
+}
+
 TEST(Session, SetsAsideWhatNobodyAcknowledges) {
   SessionHarness h;
   h.go_to(State::delivering);
