@@ -47,8 +47,8 @@ void add_report(CLI::App& app, int& exit_code) {
   verb->add_option("RUN", flags->run, "The run; `last` is the newest")->required();
   verb->add_option("--format", flags->format,
                    "html: one page; csv: a row per interval; json: summary and series; reference: "
-                   "the target's log format")
-      ->check(CLI::IsMember({"html", "csv", "json", "reference"}))
+                   "the target's log format; sets: CSV, what each set of parameters did")
+      ->check(CLI::IsMember({"html", "csv", "json", "reference", "sets"}))
       ->capture_default_str();
   verb->add_option("--out", flags->out, "Where it goes [RUN.html; other formats: standard output]");
   add_session_flags(*verb, flags->session);

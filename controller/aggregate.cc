@@ -105,7 +105,7 @@ double Aggregate::PhaseTotals::rate_per_s() const {
                                    (static_cast<double>(length.count()) / 1e9);
 }
 
-Aggregate::Aggregate(const RunInfo& info) : info_(info) {}
+Aggregate::Aggregate(const RunInfo& info) : info_(info), sets_(info) {}
 
 bool Aggregate::is_measured(std::uint32_t phase) const {
   return phase >= info_.plan.phases.size() || info_.plan.phases[phase].measured;
@@ -270,6 +270,7 @@ void Aggregate::place(const Record& record, std::size_t i) {
   }
   // A guard band's requests are in the totals, and in no row of what was measured.
   if (group.settled) add_to_phase(record, group.phase);
+  sets_.add(record, is_measured(group) && !record.drain);
 
   const bool same_point =
       state.placed && point_at(bins_of(state.last_start, Duration{}).first, state.last_group) == at;

@@ -18,6 +18,7 @@
 
 #include "common/record.h"
 #include "controller/run_info.h"
+#include "controller/set_table.h"
 
 namespace spate::controller {
 
@@ -147,6 +148,22 @@ struct Summary {
     LatencySummary latency;
   };
   std::vector<PhaseRow> phases;  // those that were reached
+  // Of a run whose parameters change, R6's table: what each set did, each agent, and the target.
+  // The requests of the sets, of the agents and (if all is well) of the target add up to the same.
+  struct ShareRow {
+    std::string name;
+    std::uint64_t connections = 0;  // most at once
+    bool encrypted = false, compressed = false;
+    std::uint64_t requests = 0, failed = 0;  // sent, with guard bands and all phases
+    double bytes_per_request = 0, bytes_per_response = 0, rate_per_s = 0, bytes_per_s = 0;
+    std::int64_t p50 = 0, p99 = 0;   // of the measured ones
+    std::uint64_t memory_bytes = 0;  // highest, of one agent or of the target
+  };
+  std::vector<ShareRow> sets;  // empty: all had the same parameters all along
+  std::vector<ShareRow> set_agents;
+  ShareRow server;
+  // Whether they add up, or by how much they do not.
+  std::string sets_total;
   std::vector<std::string> failed_thresholds;
   std::vector<std::string> passed_thresholds;
   int exit_code = 0;  // 0, 3 (INVALID), 99 (threshold), 105 (stopped)
@@ -164,7 +181,10 @@ class Aggregate {
   void add(const RunEvent& event);
   void add_duplicates(std::uint64_t n) { duplicates_ += n; }
   // Agents, state and end may change while a run is live.
-  void update(const RunInfo& info) { info_ = info; }
+  void update(const RunInfo& info) {
+    info_ = info;
+    sets_.update(info);
+  }
 
   const RunInfo& info() const { return info_; }
   const std::vector<Point>& points() const;  // ascending; borders as the agents' records have them
@@ -192,6 +212,9 @@ class Aggregate {
     double rate_per_s() const;
   };
   std::vector<PhaseTotals> phases() const;
+
+  // What each set of parameters did: the rows of a rotation's table.
+  std::vector<SetTable::Row> sets() const { return sets_.rows(end()); }
 
   // What verify prints and decides. Unless balanced, the line that decides comes first.
   Balance balance(std::vector<std::string>& lines) const;
@@ -273,6 +296,7 @@ class Aggregate {
   void end_gaps(const RunAgent& agent, std::vector<Gap>& gaps) const;
   void fill_measured(Summary& summary) const;
   void fill_target(Summary& summary) const;
+  void fill_sets(Summary& summary) const;
   void judge_run(Summary& summary, const std::vector<Gap>& gaps) const;
 
   RunInfo info_;
@@ -287,6 +311,7 @@ class Aggregate {
   std::vector<AgentState> states_;  // beside agents_
   std::map<AgentId, std::size_t> agent_of_;
   std::vector<PhaseTotals> phases_;  // by phase
+  SetTable sets_;
   Counters totals_;
   std::array<std::uint64_t, kOutcomeCount> outcomes_{};
   ErrorTally errors_;

@@ -36,7 +36,7 @@ header .mono{color:var(--quiet);overflow-wrap:anywhere}
 .behind,.before{position:absolute;left:var(--gutter);right:0;top:0;bottom:22px;pointer-events:none}
 .behind div,.before div{position:absolute;top:0;bottom:0}
 .behind,.behind div{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-.band{background:var(--band)}.off{background:var(--off)}
+.guard{background:var(--c4);opacity:.22}.band{background:var(--band)}.off{background:var(--off)}
 .edge{border-left:1px solid var(--rule)}.epoch{border-left:1px solid var(--c6)}
 .warning{border-left:1px dashed var(--warn)}.error{border-left:1px dashed var(--bad)}
 .gap{background:repeating-linear-gradient(135deg,var(--hatch) 0 2px,transparent 2px 7px)}
@@ -71,6 +71,7 @@ th,td{padding:5px 0 5px 18px;text-align:right;border-bottom:1px solid var(--rule
 th{font-weight:500;color:var(--quiet);font-size:12.5px}tr:last-child td{border-bottom:0}
 th:first-child,td:first-child{text-align:left;padding-left:0}
 .left{text-align:left;white-space:normal;overflow-wrap:anywhere}
+tr.sum td{font-weight:600}
 td.name{max-width:320px;overflow:hidden;text-overflow:ellipsis}
 .badtext{color:var(--bad);font-weight:600}
 .lines{margin:0;padding:0;list-style:none}.lines li{padding:3px 0;overflow-wrap:anywhere}

@@ -11,16 +11,6 @@
 namespace spate::controller::report {
 namespace {
 
-// RFC 4180.
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"') out += '"';
-    out += c;
-  }
-  return out + "\"";
-}
-
 // "2026-11-30T10:26:19.500Z"
 std::string rfc3339_ms(std::int64_t wall_ms) {
   auto text = rfc3339(wall_ms);
@@ -30,9 +20,18 @@ std::string rfc3339_ms(std::int64_t wall_ms) {
 
 }  // namespace
 
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + "\"";
+}
+
 std::string csv(const Aggregate& run) {
   std::string out =
-      "time,elapsed_s,length_s,phase,measured,epoch,agents,connections_requested,connections_"
+      "time,elapsed_s,length_s,phase,measured,guard,epoch,agents,connections_requested,connections_"
       "established,"
       "scheduled,sent,missed";
   for (const auto o : kOutcomes) fmt::format_to(std::back_inserter(out), ",{}", name(o));
@@ -49,14 +48,14 @@ std::string csv(const Aggregate& run) {
         p.start.count() == 0 ? -1 : p.start.count();  // a look at a border is the row's before
     const auto end = (p.start + p.length).count();
     const bool known = p.phase < info.plan.phases.size();
-    fmt::format_to(std::back_inserter(out), "{},{:.3f},{:.3f},{},{},{},{},{},{},{},{},{}",
+    fmt::format_to(std::back_inserter(out), "{},{:.3f},{:.3f},{},{},{},{},{},{},{},{},{},{}",
                    rfc3339_ms(info.started_wall_ms + p.start / std::chrono::milliseconds(1)),
                    static_cast<double>(p.start.count()) / 1e9,
                    static_cast<double>(p.length.count()) / 1e9,
                    quoted(known ? info.plan.phases[p.phase].name : std::to_string(p.phase)),
-                   !known || info.plan.phases[p.phase].measured, p.epoch, p.agents_reporting,
-                   p.connections_requested, p.connections_established, p.counters.scheduled,
-                   p.counters.sent, p.counters.missed());
+                   (!known || info.plan.phases[p.phase].measured) && !p.guard, p.guard, p.epoch,
+                   p.agents_reporting, p.connections_requested, p.connections_established,
+                   p.counters.scheduled, p.counters.sent, p.counters.missed());
     for (const auto o : kOutcomes)
       fmt::format_to(std::back_inserter(out), ",{}", p.outcomes[index(o)]);
     fmt::format_to(std::back_inserter(out), ",{:.3f},{},{},{},{},{},{},{},{},{:.3f}",

@@ -180,12 +180,75 @@ std::string phases_table(const Summary& s) {
   return card(t.take());
 }
 
+std::string whole(double n) { return format_count(static_cast<std::uint64_t>(n + 0.5)); }
+
+// R6's table.
+std::string sets_table(const Summary& s) {
+  if (s.sets.empty()) return "";
+  Table t({"Parameter set", "Connections", "Encrypt", "Compress", "Requests", "Bytes/request",
+           "Bytes/response", "Req/s", "Bytes/s", "p50", "p99", "Errors", "Memory"});
+  const auto row = [&](const Summary::ShareRow& r, bool is_server, std::string_view look = "name") {
+    t.begin_row();
+    t.cell(r.name, look);
+    t.cell(format_count(r.connections));
+    t.cell(r.encrypted ? "yes" : "no");
+    t.cell(r.compressed ? "yes" : "no");
+    t.cell(format_count(r.requests));
+    t.cell(is_server ? "" : whole(r.bytes_per_request));
+    t.cell(is_server ? "" : whole(r.bytes_per_response));
+    t.cell(rate_text(r.rate_per_s));
+    t.cell(whole(r.bytes_per_s));
+    t.cell(is_server ? "" : latency_cell(r.p50));
+    t.cell(is_server ? "" : latency_cell(r.p99));
+    t.cell(format_count(r.failed), r.failed > 0 ? "badtext" : "");
+    t.cell(r.memory_bytes == 0 ? ""
+                               : short_value(static_cast<double>(r.memory_bytes), Unit::bytes));
+    t.end_row();
+  };
+  for (const auto& r : s.sets) row(r, false);
+  row(s.server, true);
+  std::string total = s.sets_total;
+  total[0] = 'T';
+  return card(
+      t.take() +
+      fmt::format("<p class=\"quiet\">{}. Requests are all that were sent; sizes, rates and "
+                  "latencies are of measured time without guard bands. Memory is of an "
+                  "agent that held the set, and of the server.</p>\n",
+                  escape(total)));
+}
+
+std::string changes_table(const RunInfo& info, const EpochHistory& history) {
+  if (info.changes.empty()) return "";
+  Table t({"Epoch", "At", "Ordered", "<Who", "<What", "<Why"});
+  const auto shown = std::min(info.changes.size(), kMaxShownEvents);
+  for (std::size_t i = info.changes.size() - shown; i < info.changes.size(); ++i) {
+    const Change& c = info.changes[i];
+    const auto span = std::find_if(history.epochs.begin(), history.epochs.end(),
+                                   [&](const EpochSpan& e) { return e.number == c.epoch; });
+    t.begin_row();
+    t.cell(span == history.epochs.end() || span->before == 0
+               ? std::to_string(c.epoch)
+               : fmt::format("{} to {}", span->before, c.epoch));
+    t.cell(elapsed_label(static_cast<double>(c.at.count()) / 1e9));
+    t.cell(rfc3339(c.wall_ms));
+    t.cell(c.who, "left");
+    t.cell(c.what + (c.canary ? " (canary)" : ""), "left");
+    t.cell(c.reason, "left");
+    t.end_row();
+  }
+  std::string html = t.take();
+  if (shown < info.changes.size())
+    html +=
+        fmt::format("<p class=\"quiet\">and {} earlier ones</p>\n", info.changes.size() - shown);
+  return card(html);
+}
+
 std::string agents_table(const Aggregate& run) {
   const auto& info = run.info();
   std::map<std::string, std::size_t> gaps;
   for (const auto& g : run.gaps()) ++gaps[g.agent];
-  Table t({"Agent", "Share", "Requests", "Rate", "Errors", "p50", "p99", "CPU, cores", "Memory",
-           "Start", "Records", "Gaps"});
+  Table t({"Agent", "Share", "Requests", "Rate", "Bytes/request", "Bytes/response", "Errors", "p50",
+           "p99", "CPU, cores", "Memory", "Start", "Records", "Gaps"});
   const auto row = [&](const AgentTotals& a, const RunAgent* known) {
     std::uint64_t finished = 0;
     for (const auto o : kOutcomes)
@@ -201,6 +264,14 @@ std::string agents_table(const Aggregate& run) {
     t.cell(known == nullptr ? "" : format_count(known->connections_requested));
     t.cell(format_count(finished));
     t.cell(covered > 0 ? rate_text(static_cast<double>(finished) / covered * 1e9) + "/s" : "");
+    const auto answered = a.outcomes[index(Outcome::ok)] +
+                          a.outcomes[index(Outcome::application_error)] +
+                          a.outcomes[index(Outcome::bad_response)];
+    const auto each = [](std::uint64_t bytes, std::uint64_t n) {
+      return n == 0 ? "" : whole(static_cast<double>(bytes) / static_cast<double>(n));
+    };
+    t.cell(each(a.counters.bytes_sent, a.counters.sent));
+    t.cell(each(a.counters.bytes_received, answered));
     t.cell(format_count(errors), errors > 0 ? "badtext" : "");
     t.cell(a.latency.empty() ? "" : latency_cell(a.latency.quantile(0.5)));
     t.cell(a.latency.empty() ? "" : latency_cell(a.latency.quantile(0.99)));
@@ -337,7 +408,14 @@ std::string words() {
        "Requests that were not answered well: error codes, timeouts, refusals, broken connections, "
        "failed checks."},
       {"measured",
-       "Warm-up phases are shown and counted, but are in no latency, rate or threshold."},
+       "Warm-up phases and guard bands are shown and counted, but are in no latency, rate or "
+       "threshold."},
+      {"epoch",
+       "One version of the parameters and of how they are shared; a change, a rotation or a phase "
+       "begins a new one."},
+      {"guard band",
+       "The time after a rotation's change-over in which connections come and go. Its requests "
+       "count in all totals."},
       {"missed", "Requests that were due and never sent."},
       {"established",
        "Connections that had finished their handshake when an interval ended; of several "
@@ -376,6 +454,8 @@ std::string html(const Aggregate& run) {
     page += section(s.phases.size() > 1 ? "Phases" : "Phase", sweep_curves(run) + phases_table(s));
   }
   page += section("Thresholds", thresholds(s));
+  page += section("Parameter sets", sets_table(s));
+  page += section("Changes", changes_table(info, epoch_history(run)));
   page += section("Agents", agents_table(run));
   page += section("Errors", errors_table(s));
   page += section("Balance", balance(s));

@@ -45,6 +45,7 @@ ordered_json series_json(const Aggregate& run) {
                     {"length_s", seconds(p.length)},
                     {"phase", p.phase},
                     {"epoch", p.epoch},
+                    {"guard", p.guard},
                     {"agents", p.agents_reporting},
                     {"connections_requested", p.connections_requested},
                     {"connections_established", p.connections_established},
@@ -88,6 +89,8 @@ ordered_json agents_json(const Aggregate& run) {
                     {"scheduled", a.counters.scheduled},
                     {"sent", a.counters.sent},
                     {"missed", a.counters.missed()},
+                    {"bytes_sent", a.counters.bytes_sent},
+                    {"bytes_received", a.counters.bytes_received},
                     {"outcomes", outcomes_json(a.outcomes)},
                     {"connections_opened", a.counters.connections_opened},
                     {"connections_closed", a.counters.connections_closed},
@@ -129,6 +132,26 @@ std::string json(const Aggregate& run) {
                       {"severity", severity(e.severity)},
                       {"text", e.text}});
 
+  const EpochHistory history = epoch_history(run);
+  auto epochs = ordered_json::array();
+  for (const auto& e : history.epochs)
+    epochs.push_back({{"epoch", e.number},
+                      {"from_s", seconds(e.from)},
+                      {"to_s", seconds(e.to)},
+                      {"reason", e.reason}});
+  auto guards = ordered_json::array();
+  for (const auto& [from, to] : history.guards)
+    guards.push_back({{"from_s", seconds(from)}, {"to_s", seconds(to)}});
+  auto changes = ordered_json::array();
+  for (const auto& c : info.changes)
+    changes.push_back({{"epoch", c.epoch},
+                       {"at_s", seconds(c.at)},
+                       {"ordered_at", rfc3339(c.wall_ms)},
+                       {"who", c.who},
+                       {"what", c.what},
+                       {"reason", c.reason},
+                       {"canary", c.canary}});
+
   const ordered_json all = {{"report_version", kReportVersion},
                             {"summary", summary_json(run.summary())},
                             {"plan_text", info.plan_text},
@@ -136,6 +159,9 @@ std::string json(const Aggregate& run) {
                             {"interval_s", seconds(info.plan.interval)},
                             {"series", series_json(run)},
                             {"phases", std::move(phases)},
+                            {"epochs", std::move(epochs)},
+                            {"guard_bands", std::move(guards)},
+                            {"changes", std::move(changes)},
                             {"agents", agents_json(run)},
                             {"target", target_json(run)},
                             {"gaps", std::move(gaps)},

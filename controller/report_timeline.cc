@@ -21,6 +21,7 @@ constexpr std::size_t kMaxShownSamples = 2'000;
 constexpr std::size_t kMaxMarks = 300;
 constexpr std::size_t kMaxHatches = 300;
 constexpr std::size_t kMinSweepSteps = 3;
+constexpr double kMinNumberPercent = 1.2;  // narrower, an epoch's number would not fit
 
 double seconds(Duration d) { return static_cast<double>(d.count()) / 1e9; }
 double number(std::uint64_t n) { return static_cast<double>(n); }
@@ -128,7 +129,11 @@ double lowest_positive(const std::vector<Series>& series) {
 class Timeline {
  public:
   explicit Timeline(const Aggregate& run)
-      : run_(run), axis_(time_axis(run)), points_(run), samples_(sample_series(run)) {
+      : run_(run),
+        axis_(time_axis(run)),
+        points_(run),
+        samples_(sample_series(run)),
+        history_(epoch_history(run)) {
     data_["from"] = axis_.scale.low();
     data_["to"] = axis_.scale.high();
     data_["times"]["p"] = rounded(points_.times());
@@ -138,7 +143,7 @@ class Timeline {
 
   std::string render_all() {
     std::string html = "<section class=\"card\">\n<div class=\"stack\" id=\"stack\">\n";
-    html += strip();
+    html += strip() + epochs_strip();
     html += "<div style=\"position:relative\">\n";
     html += behind();
     for (auto chart_of : {&Timeline::rate, &Timeline::latency, &Timeline::connections,
@@ -294,6 +299,24 @@ class Timeline {
     return html + "</div>\n";
   }
 
+  // The number of each epoch where it holds, with the reason for it.
+  std::string epochs_strip() const {
+    if (!epochs_are_drawn()) return "";
+    std::string html = "<div class=\"strip\">";
+    for (const auto& e : history_.epochs) {
+      const double from = axis_.percent(seconds(e.from)), to = axis_.percent(seconds(e.to));
+      fmt::format_to(std::back_inserter(html),
+                     "<span style=\"left:{:.2f}%;width:{:.2f}%\" title=\"epoch {}: {}\">{}</span>",
+                     from, to - from, e.number, escape(e.reason),
+                     to - from < kMinNumberPercent ? "" : std::to_string(e.number));
+    }
+    return html + "</div>\n";
+  }
+
+  bool epochs_are_drawn() const {
+    return history_.epochs.size() > 1 && history_.epochs.size() <= kMaxMarks;
+  }
+
   // Phases, gaps and marks, behind all charts at once.
   std::string behind() {
     std::string html = "<div class=\"behind\">";
@@ -308,7 +331,19 @@ class Timeline {
                      "<div class=\"{}\" style=\"left:{:.2f}%;width:{:.2f}%\"></div>", look, from,
                      to - from);
     }
-    return html + hatches() + marks() + "</div>\n";
+    return html + guard_bands() + hatches() + marks() + "</div>\n";
+  }
+
+  std::string guard_bands() const {
+    std::string html;
+    if (history_.guards.size() > kMaxHatches) return html;
+    for (const auto& [from, to] : history_.guards) {
+      const double left = axis_.percent(seconds(from));
+      fmt::format_to(std::back_inserter(html),
+                     "<div class=\"guard\" style=\"left:{:.2f}%;width:{:.2f}%\"></div>", left,
+                     std::max(0.15, axis_.percent(seconds(to)) - left));
+    }
+    return html;
   }
 
   // Overlapping gaps of several agents are one hatched span.
@@ -345,9 +380,9 @@ class Timeline {
                      look, axis_.percent(at));
       flag = true;
     };
-    for (std::size_t i = 1; i < run_.points().size(); ++i)
-      if (run_.points()[i].epoch != run_.points()[i - 1].epoch)
-        mark(seconds(run_.points()[i].start), "epoch", has_epochs_);
+    if (epochs_are_drawn())
+      for (std::size_t i = 1; i < history_.epochs.size(); ++i)
+        mark(seconds(history_.epochs[i].from), "epoch", has_epochs_);
     for (const auto& e : run_.events()) {
       if (e.at_ns < 0 || e.severity == RunEvent::Severity::info) continue;
       if (e.severity == RunEvent::Severity::error)
@@ -364,7 +399,14 @@ class Timeline {
       html +=
           "<span><i class=\"sample gap\"></i>records of an agent are missing; sums are of the "
           "others</span>";
-    if (has_epochs_) html += "<span><i class=\"sample line epoch\"></i>new epoch</span>";
+    if (has_epochs_)
+      html += "<span><i class=\"sample line epoch\"></i>new epoch, its number above</span>";
+    if (history_.epochs.size() > kMaxMarks)
+      html += fmt::format("<span>{} epochs, too many to draw</span>", history_.epochs.size());
+    if (!history_.guards.empty())
+      html +=
+          "<span><i class=\"sample guard\"></i>guard band after a change-over: not "
+          "measured</span>";
     if (has_warnings_) html += "<span><i class=\"sample line warning\"></i>warning</span>";
     if (has_errors_) html += "<span><i class=\"sample line error\"></i>error</span>";
     if (run_.points().size() > 1) {
@@ -378,6 +420,7 @@ class Timeline {
   Axis axis_;
   PointSeries points_;
   SampleSeries samples_;
+  EpochHistory history_;
   nlohmann::ordered_json data_;
   bool has_unmeasured_ = false, has_gaps_ = false, has_epochs_ = false, has_warnings_ = false,
        has_errors_ = false;

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <map>
 
 #include "common/units.h"
 #include "controller/aggregate.h"
@@ -123,6 +124,62 @@ std::string printable(std::string text) {
   return text;
 }
 
+bool is_encrypted(const std::string& url) { return url.rfind("grpcs:", 0) == 0; }
+
+void add_process(AgentTotals& into, const AgentTotals& a) {
+  into.counters.sent += a.counters.sent;
+  into.counters.bytes_sent += a.counters.bytes_sent;
+  into.counters.bytes_received += a.counters.bytes_received;
+  for (const auto o : kOutcomes) into.outcomes[index(o)] += a.outcomes[index(o)];
+  into.latency.merge(a.latency);
+  into.rss_bytes_max = std::max(into.rss_bytes_max, a.rss_bytes_max);
+  into.covered += a.covered;
+}
+
+Summary::ShareRow row_of(const AgentTotals& a) {
+  Summary::ShareRow row;
+  std::uint64_t finished = 0;
+  for (const auto o : kOutcomes)
+    if (o != Outcome::cancelled) finished += a.outcomes[index(o)];
+  const std::uint64_t answered = a.outcomes[index(Outcome::ok)] +
+                                 a.outcomes[index(Outcome::application_error)] +
+                                 a.outcomes[index(Outcome::bad_response)];
+  const auto ratio = [](std::uint64_t n, std::uint64_t of) {
+    return of == 0 ? 0 : static_cast<double>(n) / static_cast<double>(of);
+  };
+  row.requests = a.counters.sent;
+  row.failed = finished - a.outcomes[index(Outcome::ok)];
+  row.bytes_per_request = ratio(a.counters.bytes_sent, a.counters.sent);
+  row.bytes_per_response = ratio(a.counters.bytes_received, answered);
+  if (a.covered > Duration::zero()) {
+    row.rate_per_s = static_cast<double>(finished) / seconds(a.covered);
+    row.bytes_per_s =
+        static_cast<double>(a.counters.bytes_sent + a.counters.bytes_received) / seconds(a.covered);
+  }
+  row.p50 = a.latency.quantile(0.5);
+  row.p99 = a.latency.quantile(0.99);
+  row.memory_bytes = a.rss_bytes_max;
+  return row;
+}
+
+// Whether sets, agents and target add up.
+std::string sum_text(const Summary& s, std::uint64_t of_sets, std::uint64_t of_agents) {
+  std::string text = fmt::format("the sets' requests add up to {}", format_count(of_sets));
+  text += of_sets == of_agents
+              ? ", the agents' to the same"
+              : fmt::format(", the agents' to {}: {} were of no planned epoch",
+                            format_count(of_agents), format_count(of_agents - of_sets));
+  if (!s.target.known) return text + "; the target was not asked";
+  if (s.target.received == of_agents) return text + ", and the target received exactly these";
+  const bool more = s.target.received > of_agents;
+  return text +
+         fmt::format(
+             "; the target received {}, {} {}: {}", format_count(s.target.received),
+             format_count(more ? s.target.received - of_agents : of_agents - s.target.received),
+             more ? "more" : "fewer",
+             s.balance_lines.empty() ? std::string(name(s.balance)) : s.balance_lines.front());
+}
+
 int exit_code(const RunInfo& info, const Summary& s) {
   if (info.end == RunEnd::stopped) return kExitStopped;
   if (s.verdict == Verdict::invalid) return kExitInvalid;
@@ -181,6 +238,43 @@ void Aggregate::fill_target(Summary& s) const {
   };
   t.cpu_us_per_request = per(closed_cpu_ns_ + grown(last.cpu_ns, boot_base_.cpu_ns),
                              closed_completed_ + grown(last.completed, boot_base_.completed));
+}
+
+void Aggregate::fill_sets(Summary& s) const {
+  const auto rows = sets();
+  if (rows.size() < 2 && !info_.plan.rotation) return;
+  std::uint64_t accounted = 0;
+  for (const auto& row : rows) {
+    const Parameters& p = row.parameters;
+    accounted += row.sent;
+    s.sets.push_back({row.name, p.load.connections, is_encrypted(p.target_url), p.call.compress,
+                      row.sent, row.failed, row.bytes_per_request(), row.bytes_per_response(),
+                      row.rate_per_s(), row.bytes_per_s(), row.latency.quantile(0.5),
+                      row.latency.quantile(0.99), row.rss_bytes_max});
+    s.server.encrypted = s.server.encrypted || s.sets.back().encrypted;
+    s.server.compressed = s.server.compressed || s.sets.back().compressed;
+  }
+  std::map<std::string, AgentTotals> agents;  // all processes of one as one
+  for (const auto& a : agents_) add_process(agents[a.agent], a);
+  for (auto& [name, totals] : agents) {
+    Summary::ShareRow row = row_of(totals);
+    row.name = name;
+    for (const auto& a : info_.agents)
+      if (a.name == name) row.connections = a.connections_requested;
+    s.set_agents.push_back(std::move(row));
+  }
+  const double length = s.duration_s;
+  s.server.name = "server";
+  s.server.connections = s.connections.requested;
+  s.server.requests = s.target.known ? s.target.received : totals_.sent;
+  s.server.failed = s.requests.failed + s.requests.timed_out;
+  s.server.memory_bytes = s.target.rss_bytes_max;
+  if (length > 0) {
+    s.server.rate_per_s = static_cast<double>(s.server.requests) / length;
+    s.server.bytes_per_s =
+        static_cast<double>(totals_.bytes_sent + totals_.bytes_received) / length;
+  }
+  s.sets_total = sum_text(s, accounted, totals_.sent);
 }
 
 void Aggregate::judge_run(Summary& s, const std::vector<Gap>& all_gaps) const {
@@ -291,6 +385,7 @@ Summary Aggregate::summary() const {
   s.records.gaps = all_gaps.size();
   s.records.duplicates = duplicates_;
   s.balance = balance(s.balance_lines);
+  fill_sets(s);
   judge_run(s, all_gaps);
   s.exit_code = exit_code(info_, s);
   return s;

@@ -94,6 +94,47 @@ std::string phases_text(const Summary& s) {
   return text;
 }
 
+std::string short_rate(double per_s) {
+  return per_s >= 100 ? format_count(static_cast<std::uint64_t>(per_s + 0.5))
+                      : fmt::format("{:.1f}", per_s);
+}
+
+std::string whole(double n) { return format_count(static_cast<std::uint64_t>(n + 0.5)); }
+
+std::string sets_row(std::string_view label, std::size_t width, const Summary::ShareRow& r,
+                     bool with_parameters, bool with_sizes) {
+  return fmt::format("  {:<{}.28}  {:>11}{:>6}{:>6}{:>16}{:>10}{:>10}{:>10}{:>13}{:>10}\n", label,
+                     width, format_count(r.connections),
+                     !with_parameters ? ""
+                     : r.encrypted    ? "yes"
+                                      : "no",
+                     !with_parameters ? ""
+                     : r.compressed   ? "yes"
+                                      : "no",
+                     format_count(r.requests), with_sizes ? whole(r.bytes_per_request) : "",
+                     with_sizes ? whole(r.bytes_per_response) : "", short_rate(r.rate_per_s),
+                     whole(r.bytes_per_s), r.memory_bytes == 0 ? "" : format_size(r.memory_bytes));
+}
+
+std::string sets_text(const Summary& s) {
+  if (s.sets.empty()) return "";
+  std::size_t width = 6;
+  for (const auto& rows : {s.sets, s.set_agents})
+    for (const auto& r : rows) width = std::max(width, std::min<std::size_t>(r.name.size(), 28));
+  std::string text = fmt::format(
+      "\n  {:<{}}  {:>11}{:>6}{:>6}{:>16}{:>10}{:>10}{:>10}{:>13}{:>10}\n", "set", width,
+      "connections", "tls", "gzip", "requests", "B/req", "B/resp", "req/s", "bytes/s", "memory");
+  const auto list = [&](const std::vector<Summary::ShareRow>& rows, bool with_parameters) {
+    for (std::size_t i = 0; i < std::min(rows.size(), kMaxShownPhases); ++i)
+      text += sets_row(rows[i].name, width, rows[i], with_parameters, true);
+    if (rows.size() > kMaxShownPhases)
+      text += row("", fmt::format("and {} more", rows.size() - kMaxShownPhases));
+  };
+  list(s.sets, true);
+  list(s.set_agents, false);
+  return text + sets_row("server", width, s.server, true, false) + "  " + s.sets_total + "\n";
+}
+
 std::string errors_text(const Summary& s) {
   if (s.errors.empty()) return "";
   std::vector<std::pair<std::string, std::uint64_t>> sorted(s.errors.begin(), s.errors.end());
@@ -142,6 +183,42 @@ std::string thresholds_text(const Summary& s) {
   for (const auto& t : s.passed_thresholds)
     text += row(text.empty() ? "thresholds" : "", "passed  " + t);
   return text;
+}
+
+ordered_json share_row_json(const Summary::ShareRow& r) {
+  return {{"name", r.name},
+          {"connections", r.connections},
+          {"encrypted", r.encrypted},
+          {"compressed", r.compressed},
+          {"requests", r.requests},
+          {"failed", r.failed},
+          {"bytes_per_request", r.bytes_per_request},
+          {"bytes_per_response", r.bytes_per_response},
+          {"rate_per_s", r.rate_per_s},
+          {"bytes_per_s", r.bytes_per_s},
+          {"p50_ns", r.p50},
+          {"p99_ns", r.p99},
+          {"memory_bytes", r.memory_bytes}};
+}
+
+ordered_json sets_json(const Summary& s) {
+  if (s.sets.empty()) return nullptr;
+  ordered_json sets = ordered_json::array();
+  ordered_json agents = ordered_json::array();
+  for (const auto& r : s.sets) sets.push_back(share_row_json(r));
+  for (const auto& r : s.set_agents) {
+    ordered_json agent = share_row_json(r);
+    agent.erase("encrypted");  // they had several
+    agent.erase("compressed");
+    agents.push_back(std::move(agent));
+  }
+  ordered_json server = share_row_json(s.server);
+  for (const char* unknown : {"bytes_per_request", "bytes_per_response", "p50_ns", "p99_ns"})
+    server.erase(unknown);
+  return {{"sets", std::move(sets)},
+          {"agents", std::move(agents)},
+          {"server", std::move(server)},
+          {"total", s.sets_total}};
 }
 
 }  // namespace
@@ -210,6 +287,7 @@ ordered_json summary_json(const Summary& s) {
         {"restarts", s.target.restarts}}},
       {"thresholds", {{"failed", s.failed_thresholds}, {"passed", s.passed_thresholds}}},
       {"phases", std::move(phases)},
+      {"parameter_sets", sets_json(s)},
       {"balance_lines", s.balance_lines},
       {"exit_code", s.exit_code}};
 }
@@ -230,6 +308,7 @@ std::string to_text(const Summary& s) {
   text += requests_text(s);
   text += latency_text(s);
   text += phases_text(s);
+  text += sets_text(s);
   text += errors_text(s);
   text += sides_text(s);
   text += thresholds_text(s);

@@ -46,7 +46,7 @@ std::uint64_t column_sum(const std::vector<std::vector<std::string>>& rows,
 TEST(Report, RefusesAnUnknownFormatWithTheList) {
   const auto r = render_report(test::good_run(), "pdf");
   ASSERT_TRUE(r.has_error());
-  EXPECT_THAT(r.error().message, HasSubstr("html, csv, json or reference"));
+  EXPECT_THAT(r.error().message, HasSubstr("html, csv, json, reference or sets"));
 }
 
 TEST(HtmlReport, IsWellFormedAndSelfContained) {
@@ -198,6 +198,136 @@ TEST(JsonReport, HasTheSummaryAndTheSeries) {
   std::uint64_t ok = 0;
   for (const auto& p : j.at("series")) ok += p.at("outcomes").at("ok").get<std::uint64_t>();
   EXPECT_EQ(ok, 100U);
+}
+
+// Two agents and two sets that change places after 10 s, with a guard band of 2 s.
+Aggregate rotating_run() {
+  RunInfo info = test::run_info(2, {test::phase("soak", 20 * test::kSecond)});
+  Rotation rotation;
+  rotation.every = 10 * test::kSecond;
+  rotation.across = Rotation::Across::agents;
+  rotation.guard = 2 * test::kSecond;
+  rotation.sets = {{"plain", {}}, {"gzip", {}}};
+  rotation.sets[1].patch.compress = true;
+  info.plan.rotation = rotation;
+  for (auto& a : info.agents) a.last_seq = 20;
+  Aggregate run(info);
+  std::vector<test::FakeAgent> agents;
+  for (const auto& a : info.agents) agents.emplace_back(a.name, a.incarnation);
+  std::uint64_t sent = 0;
+  std::map<std::string, std::uint64_t> by_agent;
+  run.add(test::target_sample(0));
+  for (int s = 0; s < 20; ++s) {
+    for (std::size_t i = 0; i < agents.size(); ++i) {
+      test::FakeAgent::Interval interval;
+      interval.start = s * test::kSecond;
+      interval.epoch = s < 10 ? 1 : 2;
+      // The set "gzip" makes 3 a second, "plain" 5.
+      const bool gzip = (i == 1) == (s < 10);
+      interval.requests = test::ok_requests(gzip ? 3 : 5);
+      interval.requested = interval.established = 5;
+      Record record = agents[i].next(interval);
+      record.guard = s == 10 || s == 11;
+      sent += record.counters.sent;
+      by_agent[record.key.agent] += record.counters.sent;
+      run.add(record);
+    }
+  }
+  auto sample = test::target_sample(20 * test::kSecond.count());
+  sample.received = sample.completed = sent;
+  for (const auto& a : info.agents)
+    sample.agents.push_back({a.name, a.incarnation, by_agent[a.name], by_agent[a.name], 0});
+  run.add(sample);
+  return run;
+}
+
+TEST(ParameterSets, AddUpToTheAgentsAndTheTarget) {
+  const Summary s = rotating_run().summary();
+  ASSERT_EQ(s.sets.size(), 2u);
+  EXPECT_EQ(s.sets[0].name, "plain");
+  EXPECT_FALSE(s.sets[0].compressed);
+  EXPECT_TRUE(s.sets[1].compressed);
+  EXPECT_EQ(s.sets[0].requests, 100u);
+  EXPECT_EQ(s.sets[1].requests, 60u);
+  EXPECT_EQ(s.sets[0].connections, 5u) << "half of the plan's 10";
+  ASSERT_EQ(s.set_agents.size(), 2u);
+  EXPECT_EQ(s.set_agents[0].requests, 80u);
+  EXPECT_EQ(s.server.requests, 160u);
+  EXPECT_DOUBLE_EQ(s.sets[0].rate_per_s, 5) << "18 s of 20 are measured";
+  EXPECT_DOUBLE_EQ(s.sets[1].rate_per_s, 3);
+  EXPECT_DOUBLE_EQ(s.sets[0].bytes_per_request, 100);
+  EXPECT_DOUBLE_EQ(s.sets[0].bytes_per_response, 50);
+  EXPECT_EQ(s.sets_total,
+            "the sets' requests add up to 160, the agents' to the same, and the target received "
+            "exactly these");
+  EXPECT_THAT(to_text(s), HasSubstr("gzip"));
+  EXPECT_THAT(to_text(s), HasSubstr("server"));
+}
+
+TEST(ParameterSets, SayWhatIsUnaccountedFor) {
+  Aggregate run = rotating_run();
+  auto sample = test::target_sample(21 * test::kSecond.count());
+  sample.received = sample.completed = 163;
+  sample.agents = {{"pc-1", 100, 80, 80, 0}, {"pc-2", 101, 83, 83, 0}};
+  run.add(sample);
+  EXPECT_THAT(run.summary().sets_total, HasSubstr("the target received 163, 3 more: "));
+}
+
+TEST(ParameterSets, AreNoTableWhereNothingChanges) {
+  EXPECT_TRUE(test::good_run().summary().sets.empty());
+  EXPECT_EQ(render_report(test::good_run(), "sets").value().find("set,"), std::string::npos);
+}
+
+TEST(ParameterSets, HaveARowForWhatAChangeMadeOfThem) {
+  RunInfo info = test::run_info(1, {test::phase("soak", 20 * test::kSecond)});
+  Change change;
+  change.epoch = 2;
+  change.at = 10 * test::kSecond;
+  change.parts.resize(1);
+  change.parts[0].patch.compress = true;
+  change.what = "call.compress=true";
+  change.who = "alice";
+  change.reason = "a <try>";
+  change.wall_ms = 1'796'034'389'000;
+  info.changes = {change};
+  Aggregate run(info);
+  test::FakeAgent agent("pc-1", 100);
+  for (int s = 0; s < 20; ++s) {
+    test::FakeAgent::Interval interval;
+    interval.start = s * test::kSecond;
+    interval.epoch = s < 10 ? 1 : 2;
+    interval.requests = test::ok_requests(1);
+    run.add(agent.next(interval));
+  }
+  const Summary s = run.summary();
+  ASSERT_EQ(s.sets.size(), 2u);
+  EXPECT_EQ(s.sets[0].name, "epoch 1");
+  EXPECT_EQ(s.sets[1].name, "epoch 2");
+  EXPECT_TRUE(s.sets[1].compressed);
+  const auto page = render_report(run, "html").value();
+  EXPECT_THAT(page, HasSubstr("epoch 2: call.compress=true, by alice: a &lt;try&gt;"));
+  EXPECT_THAT(page, HasSubstr("<td>1 to 2</td>"));
+  const auto json = nlohmann::json::parse(render_report(run, "json").value());
+  EXPECT_EQ(json["changes"][0]["who"], "alice");
+  EXPECT_EQ(json["epochs"][1]["from_s"], 10.0);
+}
+
+TEST(ParameterSets, AreInEveryReport) {
+  const Aggregate run = rotating_run();
+  const auto page = render_report(run, "html").value();
+  EXPECT_THAT(page, HasSubstr("<h2>Parameter sets</h2>"));
+  EXPECT_THAT(page, HasSubstr("class=\"guard\""));
+  EXPECT_THAT(page, HasSubstr("title=\"epoch 2: rotation\""));
+  EXPECT_THAT(page, HasSubstr("The sets&#39; requests add up to 160"));
+  const auto csv = render_report(run, "sets").value();
+  EXPECT_EQ(csv.substr(0, 10), "kind,name,");
+  EXPECT_THAT(csv, HasSubstr("\nset,\"gzip\",5,no,yes,60,0,100.0,50.0,3.000,"));
+  EXPECT_THAT(csv, HasSubstr("\nserver,\"server\","));
+  const auto json = nlohmann::json::parse(render_report(run, "json").value());
+  EXPECT_EQ(json["summary"]["parameter_sets"]["sets"].size(), 2u);
+  EXPECT_EQ(json["guard_bands"].size(), 1u);
+  EXPECT_EQ(json["epochs"][1]["reason"], "rotation");
+  EXPECT_THAT(render_report(run, "csv").value(), HasSubstr(",\"soak\",false,true,2,"));
 }
 
 TEST(ReferenceReport, ReadsBackAndEndsWithTheExactTotal) {
