@@ -9,7 +9,6 @@
 #include "common/record_sum.h"
 #include "controller/record_row.h"
 #include "controller/store_schema.h"
-#include "proto/wire.h"
 
 namespace spate::controller {
 namespace {
@@ -211,7 +210,7 @@ bool Rollup::merge_slot(const Job& job, std::size_t step, std::size_t& records) 
   remove.bind(5, static_cast<std::int64_t>(merged->key.seq));
   remove.exec();
   remove.tryReset();
-  tables_->insert[step + 1]->put(*merged, wire::to_bytes(*merged));
+  tables_->insert[step + 1]->put(*merged);
   return true;
 }
 

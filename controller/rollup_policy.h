@@ -2,7 +2,7 @@
 
 // How long a run's records keep which resolution. Age counts within the run: from a record's end to
 // the newest record of that run, so a run shorter than the first step keeps every interval for
-// ever. With these numbers 30 days of 20 agents fit into 500 MB.
+// ever. With these numbers 30 days of 20 agents fit into 500 MB (bench/month.cc).
 
 #include <array>
 #include <cstddef>
@@ -24,9 +24,9 @@ struct RollupPolicy {
 };
 
 inline constexpr RollupPolicy kRollupPolicy = {
-    {{{std::chrono::minutes(30), std::chrono::seconds(10)},
-      {std::chrono::hours(3), std::chrono::minutes(1)},
-      {std::chrono::hours(12), std::chrono::minutes(10)}}},
+    {{{std::chrono::hours(1), std::chrono::seconds(10)},
+      {std::chrono::hours(6), std::chrono::minutes(1)},
+      {std::chrono::hours(24), std::chrono::minutes(10)}}},
     std::chrono::seconds(10)};
 
 // Of one run. The oldest infos after the first kKeptFirstEvents go first, then warnings.

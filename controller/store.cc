@@ -129,7 +129,7 @@ class Rows {
 
   void put(const store_op::PutRecord& op) {
     const Record& r = op.record;
-    record_.put(r, op.bytes);
+    record_.put(r);
     run(mark_, r.key.run, r.key.agent, to_sql(r.key.incarnation), to_sql(r.key.seq));
     if (op.is_late) run(late_, to_sql(r.finished()), r.key.run);
   }
