@@ -1,8 +1,10 @@
 #include "tests/sim/agent_host.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
+#include "agent/recovery.h"
 #include "common/version.h"
 #include "tests/sim/translate.h"
 
@@ -10,6 +12,7 @@ namespace spate::sim {
 
 using namespace std::chrono_literals;
 namespace a = spate::agent;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -19,11 +22,19 @@ constexpr Duration kBackoffMax = 5s;
 
 }  // namespace
 
-AgentHost::AgentHost(Outside outside, std::string name, MachineClock clock)
+AgentHost::AgentHost(Outside outside, std::string name, MachineClock clock, std::string memory)
     : outside_(std::move(outside)),
       name_(std::move(name)),
+      memory_(std::move(memory)),
       clock_(clock),
-      link_(outside_.network.add_link()) {}
+      link_(outside_.network.add_link()) {
+  fs::create_directories(memory_);
+  World& world = outside_.world;
+  if (!world.chance(0.4)) return;
+  // Small enough to be merged.
+  spool_limits_.bytes = static_cast<std::size_t>(world.random().between(2'000, 40'000));
+  spool_limits_.window = 1 + world.pick(16);
+}
 
 AgentHost::~AgentHost() = default;
 
@@ -57,19 +68,37 @@ void AgentHost::start_process() {
 bool AgentHost::open_spool() {
   process_->disk = std::make_unique<ModelDisk>(outside_.world, disk_);
   try {
-    auto spool = a::Spool::open(*process_->disk, {});
+    auto spool = a::Spool::open(*process_->disk, spool_limits_);
     if (!spool) {
       outside_.world.tell(name_, "does not start because=" + spool.error().message);
       return false;
     }
     process_->spool = *std::move(spool);
-    const auto begun = process_->spool->begin(process_->number, identity_.cause, {});
-    if (!begun) outside_.world.tell(name_, "does not start because=" + begun.error().message);
-    return begun.has_value();
+    return begin();
   } catch (const ProcessDied&) {
     outside_.world.tell(name_, "dies while it starts");
     return false;
   }
+}
+
+// As agent/main.cc does it.
+bool AgentHost::begin() {
+  std::vector<std::string> complaints;
+  const auto left =
+      a::left_behind(a::read_remains(memory_, complaints),
+                     [&](const a::AccountKey& account) { return process_->spool->find(account); });
+  for (const std::string& c : complaints) outside_.world.violated("what was open can be read", c);
+  const auto begun = process_->spool->begin(process_->number, identity_.cause, left);
+  if (!begun) {
+    outside_.world.tell(name_, "does not start because=" + begun.error().message);
+    return false;
+  }
+  a::remove_remains(memory_);
+  for (const a::LeftBehind& l : left)
+    outside_.world.tell(
+        name_, "recovers open intervals incarnation=" + std::to_string(l.account.incarnation) +
+                   " records=" + std::to_string(l.records.size()));
+  return true;
 }
 
 // Before the process is gone: what no record will ever tell of.
@@ -78,17 +107,32 @@ void AgentHost::account_for_loss(bool is_power_cut) {
   if (crew == nullptr) return;
   crew->release();
   Truth& truth = outside_.target.truth(crew->client());
-  truth.may_be_lost += truth.sent - crew->handed_over();
-  if (is_power_cut) truth.may_be_lost += process_->undurable;
+  if (is_power_cut)
+    truth.may_be_lost += truth.sent - crew->handed_over() + process_->undurable;
+  else if (!crew->is_all_in_slots())
+    truth.may_be_lost += truth.sent - crew->handed_over();
+}
+
+// A process that is killed does not tidy up: its files stay, until the machine loses power.
+void AgentHost::end_without_tidying(std::unique_ptr<Process> process, bool is_power_cut) {
+  const std::string away = memory_ + ".kept";
+  fs::rename(memory_, away);
+  process.reset();
+  if (is_power_cut) {
+    fs::remove_all(away);
+    fs::create_directories(memory_);
+  } else {
+    fs::rename(away, memory_);
+  }
 }
 
 void AgentHost::kill(bool is_power_cut) {
   if (!process_) return;
   outside_.world.tell(name_, is_power_cut ? "loses power" : "is killed");
   account_for_loss(is_power_cut);
-  const std::unique_ptr<Process> dead = std::move(process_);
-  if (dead->stream != 0)
-    outside_.network.lose_end(dead->stream, Direction::to_controller, is_power_cut);
+  if (process_->stream != 0)
+    outside_.network.lose_end(process_->stream, Direction::to_controller, is_power_cut);
+  end_without_tidying(std::move(process_), is_power_cut);
   identity_.cause = is_power_cut ? "power loss or reboot" : "killed";
   if (!is_power_cut) return;
   disk_.shelf.clear();
@@ -232,6 +276,7 @@ void AgentHost::heard(std::uint64_t number, Network::StreamId stream,
   in_process(number, [this, stream, message, term, replied] {
     if (process_->stream != stream) return;
     process_->attempts = 0;
+    note(message);
     if (outside_.world.is_traced()) {
       const std::string text = describe(message);
       if (!text.empty()) outside_.world.tell(name_, "hears " + text);
@@ -239,6 +284,36 @@ void AgentHost::heard(std::uint64_t number, Network::StreamId stream,
     std::visit([this, term](auto& m) { on_event(a::Event(std::move(m)), term); },
                *std::make_unique<a::ControllerMessage>(to_agent(message, replied, now())));
   });
+}
+
+void AgentHost::note(const controller::ControllerMessage& message) {
+  if (const auto* prepare = std::get_if<controller::SendPrepare>(&message))
+    process_->first_lease[prepare->run] = prepare->lease;
+  if (const auto* start = std::get_if<controller::SendStart>(&message)) {
+    process_->start_ns = start->at_controller_ns;
+    // The first lease counts from T, or from now if that has passed.
+    const Moment at =
+        process_->controller->clock().when(from_ns(start->at_controller_ns), outside_.world.now());
+    process_->leased[start->run] = clock_.boottime(at) + process_->first_lease[start->run];
+  }
+  const auto* reply = std::get_if<controller::SendHeartbeatReply>(&message);
+  if (reply == nullptr || reply->leased_run.empty()) return;
+  Instant& until = process_->leased[reply->leased_run];
+  until = std::max(until, from_ns(reply->t1_agent_ns) + reply->lease);
+}
+
+// All agents start at one instant, as well as their clocks can know it.
+void AgentHost::check_start(Instant at) {
+  const auto clock = process_->session->clock().estimate(now());
+  if (!clock || process_->controller == nullptr) return;
+  const Moment mine = clock_.when(at, outside_.world.now());
+  const Moment wanted =
+      process_->controller->clock().when(from_ns(process_->start_ns), outside_.world.now());
+  const Duration off = mine > wanted ? mine - wanted : wanted - mine;
+  if (off > clock->bound + 1ms && wanted > outside_.world.now())
+    outside_.world.violated("start at T", name_ + " is off by " + seconds_text(off) +
+                                              ", its clock's bound is " +
+                                              seconds_text(clock->bound));
 }
 
 void AgentHost::act(a::Send& m) {
@@ -280,6 +355,7 @@ void AgentHost::act(a::OpenWorkers&) {
       outside_.world,
       clock_,
       outside_.target,
+      memory_,
       [this] { return reaches_target_; },
       [this, number](std::function<void()> what) { in_process(number, std::move(what)); },
       [this](a::Event e) { on_event(std::move(e)); },
@@ -290,12 +366,24 @@ void AgentHost::act(a::OpenWorkers&) {
   process_->crew->open();
 }
 
-void AgentHost::act(a::StartWorkersAt& m) { process_->crew->start_at(m.at, m.begin, m.drain); }
+void AgentHost::act(a::StartWorkersAt& m) {
+  check_start(m.at);
+  process_->crew->start_at(m.at, m.begin, m.drain);
+}
+
+void AgentHost::act(a::ReleaseIntervals& m) {
+  if (process_->crew) process_->crew->release_intervals(m.taken);
+}
 
 void AgentHost::act(a::CheckChange& m) {
   const std::uint64_t number = process_->number;
   outside_.world.after(outside_.world.between(1ms, 200ms), [this, number, change = m.change] {
     in_process(number, [this, change] {
+      if (outside_.world.chance(0.05)) {
+        const a::Problem problem{"connections", "more than this agent's owner allows", 0, 0};
+        on_event(a::ChangeChecked{change.run, change.epoch, {problem}});
+        return;
+      }
       process_->changes[change.epoch] = change.timeline;
       on_event(a::ChangeChecked{change.run, change.epoch, {}});
     });
@@ -307,7 +395,15 @@ void AgentHost::act(a::ChangeWorkers& m) {
   process_->changes.erase(process_->changes.begin(), process_->changes.upper_bound(m.epoch));
 }
 
-void AgentHost::act(a::LeaseWorkers& m) { process_->crew->lease(m.until); }
+void AgentHost::act(a::LeaseWorkers& m) {
+  const std::string& run = process_->crew->client().run;
+  const Instant granted = process_->leased[run];
+  if (m.until > granted)
+    outside_.world.violated(
+        "I10 no call after the lease",
+        name_ + " takes " + seconds_text(m.until - granted) + " more than it was given");
+  process_->crew->lease(m.until);
+}
 
 void AgentHost::act(a::StopWorkers& m) { process_->crew->stop(m.at, m.drain); }
 

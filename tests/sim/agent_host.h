@@ -36,7 +36,8 @@ class AgentHost {
     // How many connections of this host may make calls from now on in `run`.
     std::function<void(const std::string& run, std::uint64_t)> calling;
   };
-  AgentHost(Outside outside, std::string name, MachineClock clock);
+  // `memory`: a folder on tmpfs, this machine's own.
+  AgentHost(Outside outside, std::string name, MachineClock clock, std::string memory);
   ~AgentHost();
 
   void start_process();
@@ -53,6 +54,9 @@ class AgentHost {
   const std::string& name() const { return name_; }
   const agent::Session* session() const { return process_ ? process_->session.get() : nullptr; }
   DiskState& disk() { return disk_; }
+  std::uint64_t highest_term(const std::string& cluster) const {
+    return identity_.highest(cluster);
+  }
 
  private:
   // What agent/state_folder.h keeps: on the disk, replaced whole.
@@ -87,6 +91,10 @@ class AgentHost {
     std::string agent_name;                          // that `checked` knows the agent by
     Network::StreamId stream = 0;
     ControllerHost* controller = nullptr;  // at the other end of `stream`
+    // What the controller has said, for the laws: T, and until when which run is leased.
+    std::int64_t start_ns = 0;
+    std::map<std::string, Duration> first_lease;
+    std::map<std::string, Instant> leased;
     std::uint64_t timer = 0;
     Instant timer_at = Instant::max();
     int attempts = 0;
@@ -95,11 +103,15 @@ class AgentHost {
   };
 
   bool open_spool();
+  bool begin();
+  void end_without_tidying(std::unique_ptr<Process> process, bool is_power_cut);
   void account_for_loss(bool is_power_cut);
   void in_process(std::uint64_t number, std::function<void()> what);
   void on_event(agent::Event event, std::uint64_t term = 0);
   void carry_out(agent::Event event, std::uint64_t term);
   void arm_timer();
+  void note(const controller::ControllerMessage& message);
+  void check_start(Instant at);
   void dial(Duration after);
   void dialled(std::uint64_t number);
   void dial_later();
@@ -117,16 +129,18 @@ class AgentHost {
   void act(agent::ChangeWorkers& a);
   void act(agent::LeaseWorkers& a);
   void act(agent::StopWorkers& a);
-  void act(agent::ReleaseIntervals&) {}  // a killed process has lost what it had not handed over
+  void act(agent::ReleaseIntervals& a);
   void act(agent::ReleaseWorkers& a);
   void act(agent::Say& a);
   void act(agent::Leave& a);
 
   const Outside outside_;
   const std::string name_;
+  const std::string memory_;
   MachineClock clock_;
   const Network::LinkId link_;
   DiskState disk_;
+  agent::Spool::Limits spool_limits_;
   Identity identity_;
   bool reaches_target_ = true;
   std::uint64_t processes_ = 0;

@@ -1,22 +1,53 @@
 #include "tests/sim/cluster.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
 #include <utility>
 
 namespace spate::sim {
 
 using namespace std::chrono_literals;
+namespace fs = std::filesystem;
 
 namespace {
 
 constexpr int kMaxAttempts = 40;
 constexpr Duration kAskAgainAfter = 15s;
 
+// On tmpfs: it is as fast as memory, and it is what the product uses.
+std::string memory_folder() {
+  const std::string root = fs::exists("/dev/shm") ? "/dev/shm" : fs::temp_directory_path().string();
+  return root + "/spate-sim-" + std::to_string(::getpid());
+}
+
+// Of all epochs that the run has had or may come to: while it changes over, agents may be doing the
+// old or the new, so this is what all of them together may never exceed.
+std::uint64_t most_connections(const controller::RunInfo& info) {
+  const auto planned = planned_timeline(info.plan, info.started_wall_ms);
+  if (!planned) return UINT64_MAX;
+  std::uint64_t most = 0;
+  for (std::size_t n = 0; n <= info.changes.size(); ++n) {
+    const Timeline timeline = changed_timeline(*planned, std::span(info.changes).first(n));
+    for (const Epoch& e : timeline.epochs) most = std::max(most, e.connections());
+  }
+  return most;
+}
+
 }  // namespace
 
-Cluster::Cluster(World& world) : world_(world), network_(world), target_(world) {
+Cluster::Cluster(World& world)
+    : world_(world), memory_(memory_folder()), network_(world), target_(world) {
   controllers_.push_back(
       std::make_unique<ControllerHost>(world_, network_, target_, "controller", draw_clock()));
   answering_ = controllers_.front().get();
+}
+
+Cluster::~Cluster() {
+  agents_.clear();
+  fs::remove_all(memory_);
 }
 
 MachineClock Cluster::draw_clock() {
@@ -32,7 +63,7 @@ void Cluster::add_agents(std::size_t count) {
         AgentHost::Outside{
             world_, network_, target_, [this] { return answering_; },
             [this, name](const std::string& run, std::uint64_t n) { calling_[run][name] = n; }},
-        name, draw_clock()));
+        name, draw_clock(), memory_ + "/" + name));
     LinkQuality& q = network_.quality(agents_.back()->link());
     q.delay = world_.between(50us, 20ms);
     q.jitter = world_.between(10us, 5ms);
@@ -44,6 +75,7 @@ ControllerHost& Cluster::clone_controller() {
       world_, network_, target_, "controller-" + std::to_string(controllers_.size() + 1),
       draw_clock()));
   controllers_.back()->file() = controller().file();
+  controllers_.back()->copied_at = world_.now();
   return *controllers_.back();
 }
 
@@ -82,15 +114,49 @@ void Cluster::ask(const Order& order, int attempt) {
   });
 }
 
+void Cluster::meddle() {
+  if (accepted_.empty()) return;
+  const std::string& run = accepted_.back();
+  if (world_.chance(0.92)) return change(run);
+  world_.tell("operator", "stops the run");
+  controller().stop(run, world_.chance(0.3));
+}
+
+void Cluster::change(const std::string& run) {
+  controller::ChangeRequest request;
+  request.run = run;
+  request.who = "operator";
+  request.reason = "simulation";
+  const double draw = world_.random().unit();
+  if (draw < 0.12) {
+    request.verb = controller::ChangeRequest::Verb::pause;
+  } else if (draw < 0.3) {
+    request.verb = controller::ChangeRequest::Verb::resume;
+  } else if (draw < 0.8) {
+    request.assignments = {"load.connections=" +
+                           std::to_string(agents_.size() * (1 + world_.pick(8)))};
+  } else {
+    request.assignments = {"agents.threads=" + std::to_string(1 + world_.pick(4))};
+  }
+  if (world_.chance(0.2)) request.agents = {agents_[world_.pick(agents_.size())]->name()};
+  if (world_.chance(0.3)) request.at = "+" + std::to_string(1 + world_.pick(20)) + "s";
+  if (world_.chance(0.1)) request.if_epoch = 1 + static_cast<std::uint32_t>(world_.pick(4));
+  if (request.agents.empty() && world_.chance(0.15)) request.canary_percent = 25;
+  world_.tell("operator", "changes " + (request.assignments.empty() ? std::string("pause or resume")
+                                                                    : request.assignments.front()));
+  controller().change(std::move(request));
+}
+
 // I9: at every instant, no more connections make calls than the run has.
 void Cluster::set_calling(const std::string& run, const std::string& agent,
                           std::uint64_t connections) {
-  calling_[run][agent] = connections;
+  std::uint64_t& mine = calling_[run][agent];
+  if (std::exchange(mine, connections) >= connections) return;  // no more than before
   std::uint64_t sum = 0;
   for (const auto& [name, n] : calling_[run]) sum += n;
   const auto stored = controller().file().runs.find(run);
   if (stored == controller().file().runs.end()) return;
-  const std::uint64_t most = stored->second.info.plan.max_connections();
+  const std::uint64_t most = most_connections(stored->second.info);
   if (sum > most)
     world_.violated("I9 no more than the run", run + " has " + std::to_string(most) +
                                                    " connections, " + std::to_string(sum) +

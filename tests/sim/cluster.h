@@ -20,6 +20,7 @@ namespace spate::sim {
 class Cluster {
  public:
   explicit Cluster(World& world);
+  ~Cluster();
 
   World& world() { return world_; }
   Network& network() { return network_; }
@@ -42,15 +43,19 @@ class Cluster {
     Duration length{};
   };
   void submit(const Order& order);
+  // Sets, pauses, resumes or stops the latest run.
+  void meddle();
   const std::vector<std::string>& accepted_runs() const { return accepted_; }
   bool is_waiting_for_answer() const { return is_waiting_; }
 
  private:
+  void change(const std::string& run);
   void set_calling(const std::string& run, const std::string& agent, std::uint64_t connections);
   void ask(const Order& order, int attempt);
   MachineClock draw_clock();
 
   World& world_;
+  const std::string memory_;  // a folder with one for each machine
   Network network_;
   FakeTarget target_;
   std::vector<std::unique_ptr<ControllerHost>> controllers_;

@@ -181,6 +181,9 @@ void ControllerHost::received(Network::StreamId stream, agent::AgentMessage mess
                               const std::string& peer) {
   if (!process_) return;
   in_process(process_->number, [this, stream, message = std::move(message), peer] {
+    const auto* reply = std::get_if<agent::EpochReply>(&message);
+    if (reply != nullptr && !reply->problems.empty())
+      refusals_.push_back({reply->run, reply->epoch, world_.now()});
     if (process_->streams.contains(stream))
       step(c::event::FromAgent{stream, to_controller(message, now(), peer)});
   });
@@ -204,6 +207,8 @@ void ControllerHost::act(c::action::Send& a) {
   if (it == process_->streams.end()) return;
   if (const auto* ack = std::get_if<c::SendRecordAck>(&a.message))
     check_acknowledgement(a.stream, *ack);
+  if (const auto* start = std::get_if<c::SendStart>(&a.message))
+    starts_.try_emplace(start->run, clock_.when(from_ns(start->at_controller_ns), world_.now()));
   network_.send(a.stream, Direction::to_agent,
                 [end = it->second, message = std::move(a.message), term = process_->term,
                  replied = now()] { end.hear(message, term, replied); });
@@ -218,7 +223,10 @@ void ControllerHost::act(c::action::CloseStream& a) {
 
 // --- store and target
 
-void ControllerHost::act(c::action::Write& a) { process_->store->put(std::move(a.op)); }
+void ControllerHost::act(c::action::Write& a) {
+  has_taken_records_ = has_taken_records_ || std::holds_alternative<c::store_op::PutRecord>(a.op);
+  process_->store->put(std::move(a.op));
+}
 
 void ControllerHost::act(c::action::Barrier& a) {
   const std::uint64_t number = process_->number;
@@ -294,6 +302,19 @@ void ControllerHost::act(c::action::AnswerSubmit& a) {
   const Answer answer = std::move(it->second);
   process_->answers.erase(it);
   if (answer) answer(a.answer);
+}
+
+void ControllerHost::change(c::ChangeRequest request) {
+  if (listens())
+    step(c::event::ChangeRun{++tokens_, std::move(request), clock_.wall_ms(world_.now())});
+}
+
+void ControllerHost::act(c::action::AnswerChange& a) {
+  if (a.answer.problems.empty())
+    world_.tell("operator",
+                "has changed epoch=" + std::to_string(a.answer.epoch) + " what=" + a.answer.what);
+  else
+    world_.tell("operator", "cannot change because=" + a.answer.problems.front());
 }
 
 void ControllerHost::stop(const std::string& run, bool at_once) {

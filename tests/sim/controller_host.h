@@ -10,7 +10,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/messages.h"
 #include "controller/coordinator.h"
@@ -45,6 +47,17 @@ class ControllerHost {
   const std::string& name() const { return name_; }
   int last_exit() const { return last_exit_; }
   bool reaches_target = true;
+  std::optional<Moment> copied_at;  // its store is a copy, taken then
+  // Agents' answers that they cannot serve a change, as this machine heard them.
+  struct Refusal {
+    std::string run;
+    std::uint32_t epoch = 0;
+    Moment at;
+  };
+  bool has_taken_records() const { return has_taken_records_; }
+  const std::vector<Refusal>& refusals() const { return refusals_; }
+  // T of each run, in true time.
+  const std::map<std::string, Moment>& starts() const { return starts_; }
 
   // --- agents
 
@@ -58,6 +71,7 @@ class ControllerHost {
   using Answer = std::function<void(const controller::SubmitAnswer&)>;
   void submit(controller::SubmitOrder order, Answer answer);
   void stop(const std::string& run, bool at_once);
+  void change(controller::ChangeRequest request);
   const controller::Coordinator* coordinator() const {
     return process_ ? process_->coordinator.get() : nullptr;
   }
@@ -100,6 +114,7 @@ class ControllerHost {
   void act(controller::action::TakeFinalSample& a);
   void act(controller::action::StopSampling& a);
   void act(controller::action::AnswerSubmit& a);
+  void act(controller::action::AnswerChange& a);
   void act(controller::action::Log& a);
   void act(controller::action::Exit& a);
   // Answers and shows that nobody in the simulation waits for.
@@ -113,6 +128,9 @@ class ControllerHost {
   MachineClock clock_;
   StoreFile file_;
   StoreFaults faults_;
+  std::vector<Refusal> refusals_;
+  bool has_taken_records_ = false;
+  std::map<std::string, Moment> starts_;
   std::unique_ptr<Process> process_;
   std::uint64_t processes_ = 0;
   std::uint64_t boots_ = 1;

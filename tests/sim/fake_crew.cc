@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
 #include "common/shares.h"
 #include "tests/sim/fake_worker.h"
 
@@ -51,6 +52,13 @@ void FakeCrew::post(std::function<void()> what) {
 
 void FakeCrew::add_worker(const ShareTimeline& timeline) {
   const std::size_t i = workers_.size();
+  auto ring = agent::SlotRing::create(
+      setting_.memory,
+      {client_.run, client_.agent, client_.incarnation, static_cast<std::uint32_t>(i)});
+  CHECK(ring.has_value(), ring.error().message);
+  rings_.push_back(*std::move(ring));
+  closed_.push_back(0);
+  taken_.push_back(0);
   FakeWorker::Setting s{
       setting_.clock,
       setting_.world,
@@ -61,6 +69,7 @@ void FakeCrew::add_worker(const ShareTimeline& timeline) {
       [this, i] { drained(i); },
       [this](Instant at) { post([this, at] { setting_.report(agent::FirstRequest{at}); }); },
       [this, i](std::uint32_t, Instant at) { post([this, i, at] { changed_over(i, at); }); },
+      rings_.back(),
       prepare_.interval,
       setting_.world.random()()};
   workers_.push_back(std::make_unique<FakeWorker>(std::move(s), part_of(timeline, i)));
@@ -138,6 +147,19 @@ void FakeCrew::stop(Instant at, Duration drain) {
   wake_workers();
 }
 
+void FakeCrew::release_intervals(const std::vector<std::uint64_t>& taken) {
+  for (std::size_t i = 0; i < std::min(taken.size(), rings_.size()); ++i) {
+    rings_[i]->release_through(taken[i]);
+    taken_[i] = taken[i];
+  }
+}
+
+bool FakeCrew::is_all_in_slots() const {
+  for (std::size_t i = 0; i < rings_.size(); ++i)
+    if (closed_[i] - taken_[i] + 1 > agent::SlotRing::kSlots) return false;
+  return true;
+}
+
 void FakeCrew::settle() {
   if (is_frozen_ || is_released_) return;
   for (const auto& w : workers_) w->settle();
@@ -190,6 +212,7 @@ void FakeCrew::tell_calling() {
 }
 
 void FakeCrew::closed(std::size_t worker, Record record) {
+  ++closed_[worker];
   post([this, worker, record = std::move(record)] {
     merger_.add(worker, record);
     report_records();

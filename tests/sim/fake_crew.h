@@ -32,6 +32,8 @@ class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
     World& world;
     MachineClock& clock;
     FakeTarget& target;
+    // A folder of the machine's memory, for what outlives the process.
+    std::string memory;
     // Of the machine: whether requests reach the target.
     std::function<bool()> reaches_target;
     // Runs it on the control thread: later, if the process is stopped now.
@@ -50,6 +52,7 @@ class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
   void change(const ShareTimeline& next, std::uint32_t epoch, Instant at);
   void lease(Instant end);
   void stop(Instant at, Duration drain);
+  void release_intervals(const std::vector<std::uint64_t>& taken);
   // Counts everything up to now.
   void settle();
   // SIGSTOP and SIGCONT of the process.
@@ -60,6 +63,9 @@ class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
   const Client& client() const { return client_; }
   // Sent requests in the records that were reported.
   std::uint64_t handed_over() const { return handed_over_; }
+  // Whether everything that was counted is in slots that outlive the process: a worker has only so
+  // many, and they are used again when the spool has their records.
+  bool is_all_in_slots() const;
 
  private:
   friend class FakeWorker;
@@ -84,7 +90,10 @@ class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
   const Client client_;
   agent::IntervalMerger merger_;
   std::vector<std::unique_ptr<FakeWorker>> workers_;
-  std::deque<Changing> changing_;  // ascending
+  std::vector<std::shared_ptr<agent::SlotRing>> rings_;  // of each worker
+  std::vector<std::uint64_t> closed_;                    // intervals of each worker
+  std::vector<std::uint64_t> taken_;                     // of those, in the spool
+  std::deque<Changing> changing_;                        // ascending
   Instant t0_;
   Duration drain_{};
   Instant lease_end_ = Instant::max();

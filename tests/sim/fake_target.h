@@ -33,6 +33,7 @@ struct Truth {
   std::uint64_t sent = 0;
   std::array<std::uint64_t, kOutcomeCount> outcomes{};
   std::uint64_t received = 0;  // by the target, over all its boots
+  std::map<std::uint32_t, std::uint64_t> sent_in_epoch;
   // Sent requests that no record need tell of: an open interval that went with a power cut.
   std::uint64_t may_be_lost = 0;
 };

@@ -10,7 +10,10 @@ namespace spate::sim {
 using namespace std::chrono_literals;
 
 FakeWorker::FakeWorker(Setting setting, ShareTimeline timeline)
-    : setting_(std::move(setting)), timeline_(std::move(timeline)), random_(setting_.seed) {
+    : setting_(std::move(setting)),
+      timeline_(std::move(timeline)),
+      recorder_(setting_.ring),
+      random_(setting_.seed) {
   latency_ = Duration(random_.between(5'000'000, 400'000'000));
 }
 
@@ -218,7 +221,9 @@ void FakeWorker::call(Instant from, Instant until) {
 void FakeWorker::send(Instant at) {
   recorder_.request_sent({at, at});
   ++in_flight_;
-  ++setting_.target.truth(setting_.client).sent;
+  Truth& truth = setting_.target.truth(setting_.client);
+  ++truth.sent;
+  ++truth.sent_in_epoch[timeline_.segments[segment_].epoch];
   if (setting_.reaches_target())
     setting_.target.received(setting_.client, 1);
   else

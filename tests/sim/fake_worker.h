@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "agent/recorder.h"
@@ -29,6 +30,7 @@ class FakeWorker {
     std::function<void()> drained;
     std::function<void(Instant)> first_request;
     std::function<void(std::uint32_t epoch, Instant at)> changed_over;
+    std::shared_ptr<agent::SlotRing> ring;  // null: counts do not outlive the process
     Duration interval{};
     std::uint64_t seed = 1;
   };

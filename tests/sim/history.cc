@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tests/sim/cluster.h"
+#include "tests/sim/crash_point.h"
 #include "tests/sim/laws.h"
 #include "tests/sim/nemesis.h"
 
@@ -63,9 +64,16 @@ HistoryResult run_history(const HistoryOptions& options) {
 
   const Cluster::Order order = draw_order(world, agents);
   world.after(world.between(0s, 5s), [&] { cluster.submit(order); });
-  const bool is_undisturbed = world.chance(0.1);
-  const Duration trouble = order.length + 30s;
-  if (!is_undisturbed) nemesis.plan(1 + world.pick(12), trouble);
+  const bool is_undisturbed = world.chance(0.1) && !options.crash;
+  CrashPoints crash_points(cluster, options.crash);
+  // Most runs end in the middle of it; some have time to come to rest.
+  const Duration trouble =
+      world.chance(0.6) ? order.length + 30s : world.between(10s, order.length + 20s);
+  if (!is_undisturbed && !options.crash) nemesis.plan(1 + world.pick(12), trouble);
+
+  const std::size_t changes = is_undisturbed ? 0 : world.pick(5);
+  for (std::size_t i = 0; i < changes; ++i)
+    world.after(world.between(5s, order.length), [&] { cluster.meddle(); });
 
   // Healed; what is left must come to its end by itself.
   const Moment healed = world.now() + trouble;
@@ -75,7 +83,7 @@ HistoryResult run_history(const HistoryOptions& options) {
   while (world.now() < latest && !is_quiet(cluster))
     for (const Moment next = world.now() + 1s; world.step(next);) {
     }
-  check_laws(cluster, is_undisturbed);
+  check_laws(cluster, is_undisturbed, healed);
 
   HistoryResult result;
   result.violations = world.violations();
@@ -83,6 +91,8 @@ HistoryResult run_history(const HistoryOptions& options) {
   result.faults = nemesis.faults();
   result.power_cuts = nemesis.power_cuts();
   result.events = world.events();
+  result.spool_commits = crash_points.spool_commits();
+  result.store_commits = crash_points.store_commits();
   result.simulated = world.elapsed();
   for (const auto& [id, run] : cluster.controller().file().runs)
     result.records += run.records.size();

@@ -4,6 +4,7 @@
 // must hold all the time and at the end. Everything is drawn from the seed.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,20 @@
 
 namespace spate::sim {
 
+// One durable operation of an otherwise undisturbed history, and what happens to it.
+struct CrashPoint {
+  enum class What { nothing, kill_before, kill_after, io_error, disk_full };
+  bool is_of_store = false;     // of the controller's store; else of any agent's spool
+  std::uint64_t operation = 0;  // from 1, in the order in which they happen
+  What what = What::nothing;
+};
+std::string text(const CrashPoint& point);
+
 struct HistoryOptions {
   std::uint64_t seed = 1;
   bool is_traced = false;
-  std::string only;  // kinds of faults whose name contains it; empty: all
+  std::optional<CrashPoint> crash;  // instead of the nemesis
+  std::string only;                 // kinds of faults whose name contains it; empty: all
 };
 
 struct HistoryResult {
@@ -24,6 +35,8 @@ struct HistoryResult {
   std::uint64_t power_cuts = 0;
   std::uint64_t events = 0;
   std::uint64_t records = 0;
+  std::uint64_t spool_commits = 0;
+  std::uint64_t store_commits = 0;
   Duration simulated{};
 };
 

@@ -20,6 +20,7 @@ struct Sums {
   std::uint64_t sent = 0;
   std::uint64_t in_flight_end = 0;
   std::array<std::uint64_t, kOutcomeCount> outcomes{};
+  std::map<std::uint32_t, std::uint64_t> sent_in_epoch;
 };
 
 // Laws of single records and of their chains; returns what is stored of each account.
@@ -46,6 +47,7 @@ std::map<Account, Sums> check_records(World& world, const StoreFile::Run& run) {
     previous = &r;
     Sums& s = sums[account];
     s.sent += r.counters.sent;
+    s.sent_in_epoch[r.epoch] += r.counters.sent;
     s.in_flight_end = r.counters.in_flight_end;
     for (std::size_t o = 0; o < kOutcomeCount; ++o) s.outcomes[o] += r.series[o].latency.count();
   }
@@ -73,12 +75,46 @@ void check_truth(Cluster& cluster, const std::string& run, const std::map<Accoun
       world.violated("lost", text(account) + " stored " + text(sums.sent) + " sent, did " +
                                  text(truth.sent) + ", " + text(truth.may_be_lost) +
                                  " may be missing");
+    for (const auto& [epoch, sent] : sums.sent_in_epoch) {
+      const auto did = truth.sent_in_epoch.find(epoch);
+      const std::uint64_t really = did == truth.sent_in_epoch.end() ? 0 : did->second;
+      if (sent > really)
+        world.violated("I11 one epoch a record", text(account) + " stored " + text(sent) +
+                                                     " sent in epoch " + text(epoch) + ", did " +
+                                                     text(really));
+    }
     if (truth.may_be_lost > 0) continue;
     for (std::size_t o = 0; o < kOutcomeCount; ++o)
       if (sums.outcomes[o] != truth.outcomes[o])
         world.violated("outcomes", text(account) + " stored " + text(sums.outcomes[o]) + " " +
                                        std::string(name(kOutcomes[o])) + ", did " +
                                        text(truth.outcomes[o]));
+  }
+}
+
+// A change is made whole, or not at all; and it reaches everybody in the end.
+void check_changes(Cluster& cluster, const StoreFile::Run& run, Moment healed) {
+  World& world = cluster.world();
+  for (std::size_t i = 0; i < run.info.changes.size(); ++i) {
+    const Change& change = run.info.changes[i];
+    for (const auto& refusal : cluster.controller().refusals())
+      if (refusal.run == run.info.id && refusal.epoch == change.epoch &&
+          refusal.at <= run.changed_at[i])
+        world.violated("a change that one refuses is not made",
+                       "epoch " + text(change.epoch) + " was made, and had been refused");
+  }
+  const auto start = cluster.controller().starts().find(run.info.id);
+  if (run.info.changes.empty() || start == cluster.controller().starts().end()) return;
+  // By then everybody has had time to ask again.
+  constexpr Duration kSettled = std::chrono::seconds(75);
+  for (const auto& stored : run.records) {
+    const Record& r = stored->record;
+    if (r.drain || start->second + r.start < healed + kSettled) continue;
+    for (const Change& change : run.info.changes)
+      if (r.start > change.at + kSettled && r.epoch < change.epoch)
+        world.violated("a change reaches everybody",
+                       r.key.agent + " seq " + text(r.key.seq) + " is of epoch " + text(r.epoch) +
+                           ", epoch " + text(change.epoch) + " began long before");
   }
 }
 
@@ -98,9 +134,27 @@ void check_balance(World& world, const StoreFile::Run& run, bool is_undisturbed)
                                   (summary.reasons.empty() ? "" : summary.reasons.front()));
 }
 
+// A controller on an old copy of the store takes nothing from anybody.
+void check_copies(Cluster& cluster) {
+  for (const auto& controller : cluster.controllers()) {
+    if (!controller->copied_at) continue;
+    for (const auto& [id, run] : controller->file().runs) {
+      const auto real = cluster.controller().file().runs.find(id);
+      const bool has_more = real == cluster.controller().file().runs.end() ||
+                            run.records.size() > real->second.records.size();
+      if (has_more)
+        cluster.world().violated("I12 one term writes", controller->name() + " has records of " +
+                                                            id + " that the real store has not");
+    }
+    if (controller->has_taken_records())
+      cluster.world().violated("I12 one term writes",
+                               controller->name() + " took records, and its term is lower");
+  }
+}
+
 }  // namespace
 
-void check_laws(Cluster& cluster, bool is_undisturbed) {
+void check_laws(Cluster& cluster, bool is_undisturbed, Moment healed) {
   World& world = cluster.world();
   for (const auto& agent : cluster.agents()) {
     const agent::Session* session = agent->session();
@@ -118,8 +172,10 @@ void check_laws(Cluster& cluster, bool is_undisturbed) {
     const auto sums = check_records(world, run);
     if (run.info.agents.empty()) continue;
     check_truth(cluster, id, sums);
+    check_changes(cluster, run, healed);
     check_balance(world, run, is_undisturbed);
   }
+  check_copies(cluster);
   for (const std::string& id : cluster.accepted_runs())
     if (!cluster.controller().file().runs.contains(id))
       world.violated("acknowledged run is stored", id);

@@ -9,7 +9,7 @@
 namespace spate::sim {
 
 // Every violation is told to the world. `is_undisturbed`: no fault was injected, so nothing may be
-// missing or merely explained.
-void check_laws(Cluster& cluster, bool is_undisturbed);
+// missing or merely explained. `healed`: when the last fault had ended.
+void check_laws(Cluster& cluster, bool is_undisturbed, Moment healed);
 
 }  // namespace spate::sim

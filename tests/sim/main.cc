@@ -1,9 +1,13 @@
 // bin/sim: runs histories of a simulated cluster, one for each seed. docs/simulation.md
 //
 //   sim --seed N [--histories K] [--trace] [--keep-going] [--only KIND,…] [--json]
+//   sim --seed N --crash-points [spool|store]
 //
 // K histories with the seeds N, N+1 …, up to the first that breaks a law; `--seed new` takes seeds
-// from the wall clock. Exit 1, and one command to replay it, when a law was broken.
+// from the wall clock. With --crash-points, one history again and again, undisturbed but for one
+// durable operation: each of them in turn dies before it, dies after it, meets EIO, meets ENOSPC.
+//
+// Exit 1, and one command to replay it, when a law was broken.
 
 #include <unistd.h>
 #include <csignal>
@@ -27,6 +31,8 @@ struct Arguments {
   bool keep_going = false;
   bool json = false;
   std::string only;
+  bool crash_points = false;
+  std::string crash_only;  // spool, store; empty: both
 };
 
 using Printed = unsigned long long;  // %llu
@@ -53,6 +59,9 @@ bool parse(int argc, char** argv, Arguments& arguments) {
       arguments.keep_going = true;
     } else if (flag == "--json") {
       arguments.json = true;
+    } else if (flag == "--crash-points") {
+      arguments.crash_points = true;
+      if (i + 1 < argc && argv[i + 1][0] != '-') arguments.crash_only = argv[++i];
     } else if (i + 1 < argc && flag == "--only") {
       arguments.only = argv[++i];
     } else if (i + 1 < argc && (flag == "--seed" || flag == "--histories")) {
@@ -80,7 +89,7 @@ void tell(const HistoryResult& result, bool is_whole) {
 bool run_one(std::uint64_t seed, const Arguments& arguments, HistoryResult& total) {
   const bool trace = arguments.trace;
   current_seed = seed;
-  HistoryResult r = spate::sim::run_history({seed, trace, arguments.only});
+  HistoryResult r = spate::sim::run_history({seed, trace, {}, arguments.only});
   total.faults += r.faults;
   total.power_cuts += r.power_cuts;
   total.events += r.events;
@@ -91,11 +100,37 @@ bool run_one(std::uint64_t seed, const Arguments& arguments, HistoryResult& tota
     return true;
   }
   // The same history again, this time with its story: the seed decides everything.
-  if (!trace) r = spate::sim::run_history({seed, true, arguments.only});
+  if (!trace) r = spate::sim::run_history({seed, true, {}, arguments.only});
   tell(r, trace);
   std::printf("sim: seed %llu broke %zu laws; replay: build/bin/sim --seed %llu --trace\n",
               text(seed), r.violations.size(), text(seed));
   return false;
+}
+
+// Returns how many crash points broke a law.
+std::uint64_t run_crash_points(const Arguments& arguments, bool is_of_store) {
+  using spate::sim::CrashPoint;
+  using What = CrashPoint::What;
+  HistoryOptions options{arguments.seed, false, CrashPoint{is_of_store, 0, What::nothing}, ""};
+  const HistoryResult whole = spate::sim::run_history(options);
+  const std::uint64_t count = is_of_store ? whole.store_commits : whole.spool_commits;
+  std::uint64_t broken = 0;
+  for (std::uint64_t i = 1; i <= count; ++i) {
+    for (const What what : {What::kill_before, What::kill_after, What::io_error, What::disk_full}) {
+      options.crash = CrashPoint{is_of_store, i, what};
+      HistoryResult r = spate::sim::run_history(options);
+      if (r.violations.empty()) continue;
+      if (broken++ > 0 && !arguments.keep_going) continue;  // the first one is told whole
+      options.is_traced = true;
+      tell(spate::sim::run_history(options), false);
+      options.is_traced = false;
+      std::printf("sim: seed %llu, %s, broke %zu laws\n", text(arguments.seed),
+                  spate::sim::text(*options.crash).c_str(), r.violations.size());
+    }
+  }
+  std::printf("sim: %llu durable operations of the %s, each 4 times: %llu broke a law\n",
+              text(count), is_of_store ? "store" : "spools", text(broken));
+  return broken;
 }
 
 }  // namespace
@@ -110,6 +145,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::signal(SIGABRT, aborted);
+  if (arguments.crash_points) {
+    std::uint64_t broken = 0;
+    if (arguments.crash_only != "store") broken += run_crash_points(arguments, false);
+    if (arguments.crash_only != "spool") broken += run_crash_points(arguments, true);
+    return broken == 0 ? 0 : 1;
+  }
   std::printf("sim: seeds %llu to %llu\n", text(arguments.seed),
               text(arguments.seed + arguments.histories - 1));
   HistoryResult total;

@@ -29,10 +29,9 @@ Result<agent::SpoolContents> ModelDisk::open() {
 
 Result<void> ModelDisk::commit(const agent::SpoolChange& change) {
   CHECK(is_open_, "a commit after an error, without open()");
-  const std::uint64_t number = ++state_.commits;
   // A copy: it may take itself away.
   const auto at_commit = state_.at_commit;
-  if (at_commit) at_commit(number, false);
+  if (at_commit) at_commit(false);
   switch (state_.fault) {
     case DiskFault::none:
       break;
@@ -48,7 +47,7 @@ Result<void> ModelDisk::commit(const agent::SpoolChange& change) {
       return Error{ErrorCode::io, "cannot write the spool: EIO"};
   }
   apply(change);
-  if (at_commit) at_commit(number, true);
+  if (at_commit) at_commit(true);
   return {};
 }
 

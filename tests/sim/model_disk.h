@@ -37,9 +37,8 @@ struct DiskState {
   std::vector<Chain> chains;
   std::string shelf;  // of the machine's memory
   DiskFault fault = DiskFault::none;
-  // Commits since the history's begin, and who wants to hear of each: before it, and after it.
-  std::uint64_t commits = 0;
-  std::function<void(std::uint64_t commit, bool is_after)> at_commit;
+  // Called before and after every commit; may throw ProcessDied, or change the fault.
+  std::function<void(bool is_after)> at_commit;
 };
 
 class ModelDisk : public agent::SpoolDisk {

@@ -46,6 +46,8 @@ void ModelStore::schedule(Duration delay) {
 
 void ModelStore::commit() {
   if (queue_.empty()) return;
+  if (faults_.at_commit) faults_.at_commit(false);
+  if (is_dead_) return;
   if (faults_.refuses) {
     if (!std::exchange(is_in_trouble_, true)) callbacks_.trouble("disk full");
     return schedule(kRetry);
@@ -54,9 +56,6 @@ void ModelStore::commit() {
     queue_.clear();
     return callbacks_.taken_over(file_.term);
   }
-  const std::uint64_t number = ++file_.commits;
-  if (faults_.at_commit) faults_.at_commit(number, false);
-  if (is_dead_) return;
   std::vector<controller::Mark> marks;
   std::vector<std::function<void()>> barriers;
   for (std::size_t n = 0; n < kCommitEntries && !queue_.empty(); ++n) {
@@ -76,7 +75,7 @@ void ModelStore::commit() {
     }
     apply(one);
   }
-  if (faults_.at_commit) faults_.at_commit(number, true);
+  if (faults_.at_commit) faults_.at_commit(true);
   if (is_dead_) return;
   if (std::exchange(is_in_trouble_, false)) callbacks_.recovered();
   report(std::move(marks), std::move(barriers));
@@ -135,6 +134,7 @@ void ModelStore::apply_one(op::PutDescriptors& put) {
 void ModelStore::apply_one(op::PutAlive& put) { file_.alive_wall_ms = put.wall_ms; }
 
 void ModelStore::apply_one(op::PutChange& put) {
+  file_.runs[put.run].changed_at.push_back(world_.now());
   file_.runs[put.run].info.changes.push_back(std::move(put.change));
 }
 

@@ -30,11 +30,11 @@ struct StoreFile {
     std::vector<controller::TargetSample> samples;
     std::vector<controller::RunEvent> events;
     std::string descriptor_set;
+    std::vector<Moment> changed_at;  // when each of info.changes was committed
   };
   std::map<std::string, Run> runs;
   std::vector<std::string> order;  // of the runs' first rows
-  std::uint64_t commits = 0;
-  std::string cluster;  // made with the file
+  std::string cluster;             // made with the file
   std::uint64_t term = 0;
   std::int64_t alive_wall_ms = 0;
 };
@@ -42,8 +42,8 @@ struct StoreFile {
 struct StoreFaults {
   bool refuses = false;  // ENOSPC, EIO, read-only
   Duration commit_takes = std::chrono::milliseconds(2);
-  // For crash points: called around every commit, with its number; may end the process.
-  std::function<void(std::uint64_t commit, bool is_after)> at_commit;
+  // Called before and after every commit; may end the process, or make the disk refuse.
+  std::function<void(bool is_after)> at_commit;
 };
 
 // One process's queue and writer.

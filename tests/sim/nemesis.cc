@@ -39,6 +39,7 @@ const std::vector<Nemesis::Kind>& Nemesis::all_kinds() {
       {"slow link", 1, &Nemesis::slow_link},
       {"store full", 1, &Nemesis::store_full},
       {"slow store", 1, &Nemesis::store_slow},
+      {"old controller", 0.7, &Nemesis::old_controller},
       {"target restart", 1, &Nemesis::target_restart},
       {"target unreachable", 1, &Nemesis::target_unreachable},
       {"probe unreachable", 0.5, &Nemesis::probe_unreachable},
@@ -212,7 +213,7 @@ Nemesis::Heal Nemesis::disk_broken(Duration) {
 Nemesis::Heal Nemesis::kill_in_commit(Duration) {
   AgentHost& a = any_agent();
   const bool is_after = world_.chance(0.5);
-  a.disk().at_commit = [&a, is_after](std::uint64_t, bool after) {
+  a.disk().at_commit = [&a, is_after](bool after) {
     if (after != is_after) return;
     a.disk().at_commit = nullptr;
     throw ProcessDied{};
@@ -220,6 +221,35 @@ Nemesis::Heal Nemesis::kill_in_commit(Duration) {
   return [&a] {
     a.disk().at_commit = nullptr;
     a.start_process();
+  };
+}
+
+// Somebody starts a controller from a copy of the store, while the real one has moved on: its term
+// is lower, and whoever dials the address reaches it.
+Nemesis::Heal Nemesis::old_controller(Duration duration) {
+  ControllerHost& real = cluster_.controller();
+  if (std::exchange(has_old_controller_, true) || !real.is_running()) return nullptr;
+  ControllerHost& old = cluster_.clone_controller();
+  for (int i = 0; i < 2; ++i) {
+    real.kill(false);
+    real.start_process();
+  }
+  world_.after(duration / 2, [this, &real, &old] {
+    // An agent that knows of neither may follow the old one: nobody can tell it better.
+    const StoreFile& file = real.file();
+    for (const auto& agent : cluster_.agents())
+      if (agent->highest_term(file.cluster) < file.term) return;
+    world_.tell("nemesis", "starts " + old.name() + " from an old copy of the store");
+    cluster_.route_to(old);
+    old.start_process();
+    for (const auto& agent : cluster_.agents())
+      if (const auto stream = cluster_.network().any_stream(agent->link());
+          world_.chance(0.5) && stream)
+        cluster_.network().cut(stream, world_.between(0s, 2s), world_.between(0s, 2s));
+  });
+  return [this, &real, &old] {
+    old.kill(false);
+    cluster_.route_to(real);
   };
 }
 

@@ -52,6 +52,7 @@ class Nemesis {
   Heal disk_full(Duration duration);
   Heal disk_broken(Duration duration);
   Heal kill_in_commit(Duration duration);
+  Heal old_controller(Duration duration);
   Heal target_restart(Duration duration);
   Heal target_unreachable(Duration duration);
   Heal probe_unreachable(Duration duration);
@@ -63,6 +64,7 @@ class Nemesis {
   std::vector<Heal> open_;
   std::uint64_t faults_ = 0;
   std::uint64_t power_cuts_ = 0;
+  bool has_old_controller_ = false;
 };
 
 }  // namespace spate::sim

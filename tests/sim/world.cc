@@ -6,8 +6,8 @@
 namespace spate::sim {
 namespace {
 
-constexpr std::int64_t kBillion = 1'000'000'000;
 constexpr std::int64_t kWallOrigin = 1'796'000'000'000;  // ms since 1970 of the history's begin
+constexpr std::int64_t kBillion = 1'000'000'000;
 // A law that is broken once is broken often: the first ones tell the story.
 constexpr std::size_t kMaxViolations = 20;
 

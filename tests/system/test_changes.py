@@ -20,9 +20,11 @@ class ChangesTest(cluster.ClusterTest):
         plan = self.write_plan(cluster.plan(self.target.url, probe=self.target.stats_address, agents=agents,
                                             connections=connections, phases=LONG))
         self.run_process = self.start_run(self.controller, plan)
-        support.eventually(lambda: "flood" in self.run_process.stderr or "soak" in self.run_process.stderr,
-                           "the run", timeout=30)
-        self.run_process.wait_for_line(r"^\s*\d+:\d\d/\d+:\d\d\s+soak ")
+        self.told(r"\n\s*\d+:\d\d/\d+:\d\d\s+soak ")
+
+    def told(self, pattern):
+        """Until those who follow the run have read it."""
+        support.eventually(lambda: re.search(pattern, self.run_process.stderr), pattern, timeout=30)
 
     def verb(self, *arguments, expected_exit=0):
         self.verbs = getattr(self, "verbs", 0) + 1
@@ -70,7 +72,7 @@ class ChangesTest(cluster.ClusterTest):
         self.assertIn("prepared by 2 agents: pc-01, pc-02", said)
         self.everybody_on(2)
         self.open_connections(100)
-        self.run_process.wait_for_line(r"epoch 2 from 1: load.connections=100 by operator: more of it")
+        self.told(r"epoch 2 from 1: load.connections=100 by operator: more of it")
         self.set("load.connections=10")
         self.everybody_on(3)
         self.open_connections(10)
@@ -100,7 +102,7 @@ class ChangesTest(cluster.ClusterTest):
         self.begin()
         self.verb("pause", "last", "--reason", "the switch")
         self.everybody_on(2)
-        self.run_process.wait_for_line(r"epoch 2 from 1: pause by operator: the switch")
+        self.told(r"epoch 2 from 1: pause by operator: the switch")
         support.eventually(lambda: re.search(r"\s40/40\s+0\s", self.run_process.stderr),
                            "an interval with 40 connections and no request", timeout=20)
         self.verb("resume", "last")

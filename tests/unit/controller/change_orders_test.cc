@@ -45,7 +45,7 @@ TEST(ChangeOrdersTest, NamesPositionsAndWhatWasOrdered) {
   EXPECT_THAT(change.parts.at(0).agents, ElementsAre(0, 2));
   EXPECT_EQ(change.parts[0].patch.connections, 4000u);
   EXPECT_EQ(change.parts[0].patch.compress, true);
-  EXPECT_EQ(change.what, "load.connections=4000 call.compress=true on pc-1, pc-3");
+  EXPECT_EQ(change.what, "call.compress=true load.connections=4000 on pc-1, pc-3");
   EXPECT_EQ(change.who, "operator");
   EXPECT_EQ(change.wall_ms, kStart + 3'600'000);
   EXPECT_FALSE(made.order.at);
