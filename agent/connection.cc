@@ -385,6 +385,7 @@ void Connection::leave(Instant now) {
   else
     close_socket();
   state_ = State::unused;
+  leaving_ = Leaving::no;
   if (was_trying) loop_.attempt_ended(slot_);
   if (goes_elsewhere) want();
 }

@@ -108,6 +108,24 @@ TEST_F(WorkerChange, OpensAndClosesConnectionsToFit) {
   EXPECT_EQ(last_of(3).gauges.connections_established, 1U);
 }
 
+TEST_F(WorkerChange, OpensAgainWhatItHadClosed) {
+  FloodServer server;
+  const auto a = plan(server.port(), 6);
+  Worker worker(0, a, callbacks());
+  start(worker);
+  change(worker, *a, 100ms, epoch(2, 1));
+  wait_until([&] { return changes.size() == 1; });
+  change(worker, *a, 200ms, epoch(3, 4));
+  wait_until([&] { return changes.size() == 2; });
+  change(worker, *a, 300ms, epoch(4, 8));
+  finish();
+  EXPECT_EQ(last_of(2).gauges.connections_established, 1U);
+  EXPECT_EQ(last_of(3).gauges.connections_established, 4U);
+  EXPECT_EQ(last_of(4).gauges.connections_established, 8U);
+  EXPECT_EQ(total(&Counters::connections_opened), 6U + 3U + 4U);
+  EXPECT_EQ(total(Outcome::ok), server.calls());
+}
+
 TEST_F(WorkerChange, KeepsConnectionsWhenOnlyTheCallChanges) {
   FloodServer server;
   const auto a = plan(server.port(), 4);
