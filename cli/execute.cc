@@ -37,12 +37,12 @@ struct Prepared {
 std::vector<std::string> prepare(const Execution& execution,
                                  const std::vector<std::string>& overrides, Prepared& out) {
   std::vector<std::string> problems;
-  PlanOrProblems parsed = parse_plan(execution.plan_text, overrides);
+  PlanOrProblems parsed =
+      parse_plan(execution.plan_text, overrides, execution.measured_for.value_or(Duration{}));
   for (const auto& problem : parsed.problems)
     problems.push_back(problem.to_string(execution.plan_file));
   if (!problems.empty()) return problems;
   out.plan = std::move(parsed.plan);
-  if (execution.measured_for) out.plan.set_measured_length(*execution.measured_for);
   auto descriptors = read_descriptors(out.plan.call, execution.plan_file);
   out.descriptor_set = std::move(descriptors.descriptor_set);
   problems = std::move(descriptors.problems);

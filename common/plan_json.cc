@@ -141,7 +141,8 @@ std::string PlanProblem::to_string(std::string_view file) const {
   return out + ": " + (path.empty() ? "" : path + ": ") + text;
 }
 
-PlanOrProblems parse_plan(std::string_view text, const std::vector<std::string>& overrides) {
+PlanOrProblems parse_plan(std::string_view text, const std::vector<std::string>& overrides,
+                          Duration measured_for) {
   PlanOrProblems result;
   if (text.size() > kMaxPlanBytes) {
     result.problems.push_back({"", 0, "a plan is at most " + format_size(kMaxPlanBytes) + " long"});
@@ -158,7 +159,7 @@ PlanOrProblems parse_plan(std::string_view text, const std::vector<std::string>&
     const std::string why = apply_override(root, text_of_override, origin);
     if (!why.empty()) result.problems.push_back({origin, 0, why});
   }
-  PlanReader(result.plan, result.problems).read(root);
+  PlanReader(result.plan, result.problems, measured_for).read(root);
   // What has no line comes last.
   std::stable_sort(result.problems.begin(), result.problems.end(),
                    [](const PlanProblem& a, const PlanProblem& b) {

@@ -29,8 +29,10 @@ struct PlanOrProblems {
 };
 
 // `overrides` are path=value with dots in the path: "load.connections=400", "phases.1.for=20s"; the
-// value is JSON if it parses as JSON, else a string.
-PlanOrProblems parse_plan(std::string_view text, const std::vector<std::string>& overrides = {});
+// value is JSON if it parses as JSON, else a string. `measured_for`: how long the measured phases
+// last together, instead of what the plan says; 0: as planned.
+PlanOrProblems parse_plan(std::string_view text, const std::vector<std::string>& overrides = {},
+                          Duration measured_for = {});
 
 // The plan as one JSON object, defaults written out: for the store and for `plan explain -o json`.
 // parse_plan() reads it back as the same plan.

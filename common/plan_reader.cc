@@ -47,6 +47,7 @@ void PlanReader::read(const JsonNode& root) {
     plan_.seed = count_of(*node, "/seed", 0, ~std::uint64_t{0}).value_or(0);
   }
   read_phases(root, base);
+  plan_.set_measured_length(measured_for_);
   read_rotation(root);
   read_controller_loss(root);
   read_thresholds(root);

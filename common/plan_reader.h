@@ -15,9 +15,10 @@ namespace spate {
 
 class PlanReader : private ParameterReader {
  public:
-  // Both outlive the reader.
-  PlanReader(Plan& plan, std::vector<PlanProblem>& problems)
-      : ParameterReader(problems), plan_(plan) {}
+  // Both outlive the reader. `measured_for`: how long the measured phases last instead; 0: as
+  // planned.
+  PlanReader(Plan& plan, std::vector<PlanProblem>& problems, Duration measured_for)
+      : ParameterReader(problems), plan_(plan), measured_for_(measured_for) {}
 
   void read(const JsonNode& root);
 
@@ -41,6 +42,7 @@ class PlanReader : private ParameterReader {
                                        const std::vector<std::string>& words);
 
   Plan& plan_;
+  const Duration measured_for_;
 };
 
 }  // namespace spate

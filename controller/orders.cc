@@ -35,7 +35,7 @@ void resolve_target(const SubmitOrder& submitted, Plan& plan, std::vector<std::s
 OrderOrProblems make_order(const SubmitOrder& submitted, std::int64_t wall_ms,
                            std::uint64_t random) {
   OrderOrProblems result;
-  PlanOrProblems parsed = parse_plan(submitted.plan, submitted.overrides);
+  PlanOrProblems parsed = parse_plan(submitted.plan, submitted.overrides, submitted.measured_for);
   for (const PlanProblem& problem : parsed.problems)
     result.problems.push_back(problem.to_string("plan"));
   if (!parsed.ok()) return result;
@@ -51,7 +51,6 @@ OrderOrProblems make_order(const SubmitOrder& submitted, std::int64_t wall_ms,
         ", but the client has not sent its types");
   }
   if (!result.problems.empty()) return result;
-  if (submitted.measured_for > Duration{}) plan.set_measured_length(submitted.measured_for);
   // 0 means "draw one", so it is not drawn; 53 bits survive every JSON reader.
   if (plan.seed == 0)
     plan.seed = std::max<std::uint64_t>(random & ((std::uint64_t{1} << 53) - 1), 1);

@@ -10,7 +10,6 @@ controller or of an agent is over the limit, or if the run's own verdict is not 
 """
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -53,8 +52,7 @@ class Soak(cluster.ClusterTest):
         o = self.options
         controller = self.start_controller()
         target = self.start_target("--threads", "2")
-        agents = [self.start_agent(controller, f"pc-{i + 1:02d}", "--state", self.path(f"state-{i + 1}"))
-                  for i in range(o.agents)]
+        agents = self.start_agents(controller, o.agents)
         content = cluster.plan(target.url, probe=target.stats_address, name="memory-soak", agents=o.agents,
                                connections=o.connections,
                                phases=[{"name": "soak", "for": o.length}], interval="1s")
@@ -65,26 +63,19 @@ class Soak(cluster.ClusterTest):
         begin = time.monotonic()
         end = begin + seconds(o.length)
         next_change, changes = begin + o.change_every, 0
-        run_id = None
         while (now := time.monotonic()) < end and run.is_running():
             for name, process in processes.items():
                 samples[name].append((now - begin, resident_bytes(process.pid)))
             if o.change_every and now >= next_change:
                 next_change += o.change_every
-                run_id = run_id or self.live_run(controller)
                 changes += 1
                 values = ["load.connections=%d" % (o.connections // (1 + changes % 2)),
                           "call.compress=%s" % ("true" if changes % 2 else "false")]
-                self.client("set", run_id, *values, "--controller", controller.address, "--reason", f"change {changes}",
+                self.client("set", "last", *values, "--controller", controller.address, "--reason", f"change {changes}",
                             label="set")
             time.sleep(max(0.0, begin + len(samples["controller"]) * SAMPLE_EVERY - time.monotonic()))
         summary = self.finish(run, timeout=300)
         self.report(samples, summary, changes)
-
-    def live_run(self, controller):
-        rows = json.loads(self.client("status", "--controller", controller.address, "-o", "json",
-                                      label="status").stdout)
-        return next(row["run"] for row in rows["runs"] if row["state"] != "finished")
 
     def report(self, samples, summary, changes):
         warm_up = seconds(self.options.length) / 6

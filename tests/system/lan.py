@@ -157,8 +157,8 @@ class Lan:
         """As docs/operating.md says: the plain port is loopback's, and root forwards to it."""
         run("ip", "netns", "exec", self.server.namespace, "sysctl", "-qw", "net.core.somaxconn=4096",
             "net.ipv4.conf.eth0.route_localnet=1")
-        rules = ("table ip spate_plain { chain in { type nat hook prerouting priority dstnat; "
-                 f"ip daddr {SERVER} tcp dport 7000 dnat to 127.0.0.1:7000; }} }}")
+        rules = ("table ip spate_plain {\n  chain in {\n    type nat hook prerouting priority dstnat;\n"
+                 f"    ip daddr {SERVER} tcp dport 7000 dnat to 127.0.0.1:7000\n  }}\n}}\n")
         subprocess.run(["ip", "netns", "exec", self.server.namespace, "nft", "-f", "-"], input=rules, text=True,
                        check=True, capture_output=True)
 

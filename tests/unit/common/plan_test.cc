@@ -495,4 +495,14 @@ TEST(PlanSchema, HasExactlyTheKnownKeys) {
 }
 
 }  // namespace
+TEST(PlanJson, CountsARotationsChangeOversByTheLengthThatIsAskedFor) {
+  const std::string plan = R"({"name": "p", "target": "local", "interval": "1s",
+    "phases": [{"name": "soak", "for": "14d"}],
+    "rotate": {"every": "24s", "sets": [{"name": "a"}, {"name": "b"}]}})";
+  EXPECT_FALSE(parse_plan(plan).ok());
+  const PlanOrProblems short_one = parse_plan(plan, {}, 6min);
+  ASSERT_TRUE(short_one.ok()) << short_one.problems.front().text;
+  EXPECT_EQ(short_one.plan.length(), 6min);
+}
+
 }  // namespace spate
