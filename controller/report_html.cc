@@ -185,8 +185,8 @@ std::string whole(double n) { return format_count(static_cast<std::uint64_t>(n +
 // R6's table.
 std::string sets_table(const Summary& s) {
   if (s.sets.empty()) return "";
-  Table t({"Parameter set", "Connections", "Encrypt", "Compress", "Requests", "Bytes/request",
-           "Bytes/response", "Req/s", "Bytes/s", "p50", "p99", "Errors", "Memory"});
+  Table t({"Parameter set", "Conns", "Encrypt", "Compress", "Requests", "Bytes/req", "Bytes/resp",
+           "Req/s", "Bytes/s", "p50", "p99", "Errors", "Memory"});
   const auto row = [&](const Summary::ShareRow& r, bool is_server, std::string_view look = "name") {
     t.begin_row();
     t.cell(r.name, look);
@@ -247,8 +247,8 @@ std::string agents_table(const Aggregate& run) {
   const auto& info = run.info();
   std::map<std::string, std::size_t> gaps;
   for (const auto& g : run.gaps()) ++gaps[g.agent];
-  Table t({"Agent", "Share", "Requests", "Rate", "Bytes/request", "Bytes/response", "Errors", "p50",
-           "p99", "CPU, cores", "Memory", "Start", "Records", "Gaps"});
+  Table t({"Agent", "Share", "Requests", "Rate", "Bytes/req", "Bytes/resp", "Errors", "p50", "p99",
+           "CPU, cores", "Memory", "Start", "Records", "Gaps"});
   const auto row = [&](const AgentTotals& a, const RunAgent* known) {
     std::uint64_t finished = 0;
     for (const auto o : kOutcomes)

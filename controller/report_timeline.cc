@@ -286,11 +286,28 @@ class Timeline {
     return phase >= phases.size() || phases[phase].measured;
   }
 
+  // From border to border, guard bands included.
+  struct PhaseSpan {
+    std::uint32_t phase = 0;
+    Duration from{};
+    Duration to{};
+  };
+  std::vector<PhaseSpan> phase_spans() const {
+    std::vector<PhaseSpan> spans;
+    Duration from{};
+    for (const auto& phase : run_.info().plan.phases) {
+      if (from >= run_.end()) break;
+      const auto to = from + phase.length;
+      spans.push_back({static_cast<std::uint32_t>(spans.size()), from, std::min(to, run_.end())});
+      from = to;
+    }
+    return spans;
+  }
+
   std::string strip() const {
     std::string html = "<div class=\"strip\">";
-    for (const auto& p : run_.phases()) {
-      const double from = axis_.percent(seconds(p.start)),
-                   to = axis_.percent(seconds(p.start + p.length));
+    for (const auto& p : phase_spans()) {
+      const double from = axis_.percent(seconds(p.from)), to = axis_.percent(seconds(p.to));
       const auto name = escape(phase_name(p.phase));
       fmt::format_to(std::back_inserter(html),
                      "<span style=\"left:{:.2f}%;width:{:.2f}%\" title=\"{}\">{}</span>", from,
@@ -321,9 +338,8 @@ class Timeline {
   std::string behind() {
     std::string html = "<div class=\"behind\">";
     bool odd = false;
-    for (const auto& p : run_.phases()) {
-      const double from = axis_.percent(seconds(p.start)),
-                   to = axis_.percent(seconds(p.start + p.length));
+    for (const auto& p : phase_spans()) {
+      const double from = axis_.percent(seconds(p.from)), to = axis_.percent(seconds(p.to));
       odd = !odd;
       has_unmeasured_ = has_unmeasured_ || !measured(p.phase);
       const auto* look = !measured(p.phase) ? "off edge" : odd ? "edge" : "band edge";

@@ -317,6 +317,7 @@ TEST(ParameterSets, AreInEveryReport) {
   const auto page = render_report(run, "html").value();
   EXPECT_THAT(page, HasSubstr("<h2>Parameter sets</h2>"));
   EXPECT_THAT(page, HasSubstr("class=\"guard\""));
+  EXPECT_THAT(page, HasSubstr("left:0.00%;width:100.00%\" title=\"soak\"")) << "to its very end";
   EXPECT_THAT(page, HasSubstr("title=\"epoch 2: rotation\""));
   EXPECT_THAT(page, HasSubstr("The sets&#39; requests add up to 160"));
   const auto csv = render_report(run, "sets").value();
