@@ -90,7 +90,7 @@ std::vector<ChangeAction> ChangeBook::step(const ChangeInput& input, Instant now
   // First what is stored is told; the next change begins after it.
   for (std::size_t i = 0; i < members_.size(); ++i) pursue(i, now);
   begin_next(now);
-  settle(now);
+  settle();
   show_epoch(now);
   show_spread(now);
   return std::exchange(actions_, {});
@@ -518,9 +518,9 @@ std::uint64_t ChangeBook::least(std::size_t agent, Duration at) const {
   return least;
 }
 
-void ChangeBook::settle(Instant now) {
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    if (!leases_.ended(i, now) && members_[i].sure != latest()) return;
+void ChangeBook::settle() {
+  for (const Member& member : members_) {
+    if (member.presence != Presence::finished && member.sure != latest()) return;
   }
   settled_ = latest();
 }

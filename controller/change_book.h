@@ -263,7 +263,7 @@ class ChangeBook {
   void hold_at(Duration at);
   std::uint64_t most(std::size_t agent, Duration at) const;
   std::uint64_t least(std::size_t agent, Duration at) const;
-  void settle(Instant now);
+  void settle();
 
   void show_epoch(Instant now);
   void show_spread(Instant now);
@@ -288,7 +288,7 @@ class ChangeBook {
   std::optional<Candidate> candidate_;
   std::uint32_t next_epoch_ = 1;  // never given to two changes, not even to one that was refused
   bool is_ending_ = false;
-  std::size_t settled_ = 0;  // version that everybody with a lease had, when last they agreed
+  std::size_t settled_ = 0;  // version that everybody had when last they agreed
   std::uint32_t shown_epoch_ = 0;
   std::size_t shown_spread_ = 0;  // version for which it was logged
   Instant redistribute_not_before_{};
