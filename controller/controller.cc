@@ -328,6 +328,7 @@ class Controller::Impl {
       answer.exit_code = 1;
       done(answer);
     }
+    samplers_.clear();  // of runs that go on; their timers would keep the loop
     shutdown_thread_ = std::thread([this] {
       server_->Shutdown(std::chrono::system_clock::now() + kServerShutdownDeadline);
       server_->Wait();
