@@ -117,6 +117,7 @@ void AgentHost::account_for_loss(bool is_power_cut) {
 void AgentHost::end_without_tidying(std::unique_ptr<Process> process, bool is_power_cut) {
   const std::string away = memory_ + ".kept";
   fs::rename(memory_, away);
+  if (process->crew) process->crew->destroy();
   process.reset();
   if (is_power_cut) {
     fs::remove_all(away);

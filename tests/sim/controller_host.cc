@@ -79,6 +79,7 @@ void ControllerHost::start_process() {
   if (process_) return;
   world_.tell(name_, "process starts");
   process_ = std::make_unique<Process>();
+  refusals_.clear();  // an epoch's number that was refused is given again by another process
   if (file_.cluster.empty()) file_.cluster = name_ + "-cluster";
   const std::uint64_t number = process_->number = ++processes_;
   const auto post = [this, number](auto make_event) {

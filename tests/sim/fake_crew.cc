@@ -205,6 +205,12 @@ void FakeCrew::release() {
   setting_.calling(0);
 }
 
+void FakeCrew::destroy() {
+  release();
+  workers_.clear();
+  rings_.clear();
+}
+
 void FakeCrew::tell_calling() {
   std::uint64_t calling = 0;
   for (const auto& w : workers_) calling += w->calling();

@@ -59,6 +59,8 @@ class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
   void freeze();
   void thaw();
   void release();
+  // The process is gone: its memory with it, although somebody may still be in one of its calls.
+  void destroy();
 
   const Client& client() const { return client_; }
   // Sent requests in the records that were reported.

@@ -24,8 +24,7 @@ void Network::block(LinkId link, Direction direction) {
 void Network::unblock(LinkId link, Direction direction) {
   Lane& lane = links_[link].lanes[index(direction)];
   lane.is_blocked = false;
-  for (Parcel& parcel : std::exchange(lane.waiting, {}))
-    dispatch(parcel.stream, direction, std::move(parcel.deliver));
+  for (Parcel& parcel : std::exchange(lane.waiting, {})) dispatch(std::move(parcel), direction);
 }
 
 void Network::watch_silence(StreamId id) {
@@ -56,30 +55,36 @@ void Network::send(StreamId id, Direction direction, std::function<void()> deliv
   const auto it = streams_.find(id);
   if (it == streams_.end() || it->second.is_dead) return;
   Lane& lane = links_[it->second.link].lanes[index(direction)];
+  Parcel parcel{++sent_, id, std::move(deliver)};
   if (lane.is_blocked)
-    lane.waiting.push_back({id, std::move(deliver)});
+    wait(lane, std::move(parcel));
   else
-    dispatch(id, direction, std::move(deliver));
+    dispatch(std::move(parcel), direction);
 }
 
-void Network::dispatch(StreamId id, Direction direction, std::function<void()> deliver) {
-  const auto it = streams_.find(id);
+// One that was under way when the lane was blocked goes before those that were sent since.
+void Network::wait(Lane& lane, Parcel parcel) {
+  const auto place =
+      std::upper_bound(lane.waiting.begin(), lane.waiting.end(), parcel.order,
+                       [](std::uint64_t order, const Parcel& p) { return order < p.order; });
+  lane.waiting.insert(place, std::move(parcel));
+}
+
+void Network::dispatch(Parcel parcel, Direction direction) {
+  const auto it = streams_.find(parcel.stream);
   if (it == streams_.end()) return;
   Moment& last = it->second.last_arrival[index(direction)];
-  const Moment arrival = std::max(world_.now() + delay_of(it->second.link),
-                                  last + links_[it->second.link].quality.per_message);
-  last = arrival;
-  world_.at(arrival, [this, id, direction, deliver = std::move(deliver)]() mutable {
-    const auto found = streams_.find(id);
+  const LinkQuality& quality = links_[it->second.link].quality;
+  last = std::max(world_.now() + delay_of(it->second.link), last + quality.per_message);
+  world_.at(last, [this, direction, parcel = std::move(parcel)]() mutable {
+    const auto found = streams_.find(parcel.stream);
     if (found == streams_.end() || found->second.is_dead) return;
     if (!found->second.is_open_at[index(direction)]) return;
-    // Blocked while it was under way: it waits behind what is there already.
     Lane& lane = links_[found->second.link].lanes[index(direction)];
-    if (lane.is_blocked) {
-      lane.waiting.push_back({id, std::move(deliver)});
-      return;
-    }
-    deliver();
+    if (lane.is_blocked)
+      wait(lane, std::move(parcel));
+    else
+      parcel.deliver();
   });
 }
 

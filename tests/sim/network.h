@@ -75,13 +75,14 @@ class Network {
  private:
   static std::size_t index(Direction d) { return static_cast<std::size_t>(d); }
   struct Parcel {
+    std::uint64_t order;  // of sending
     StreamId stream;
     std::function<void()> deliver;
   };
   struct Lane {
     bool is_blocked = false;
     Moment blocked_since;
-    std::deque<Parcel> waiting;  // while blocked
+    std::deque<Parcel> waiting;  // while blocked; in the order of sending
   };
   struct Link {
     LinkQuality quality;
@@ -96,7 +97,8 @@ class Network {
   };
 
   Duration delay_of(LinkId link);
-  void dispatch(StreamId id, Direction direction, std::function<void()> deliver);
+  void dispatch(Parcel parcel, Direction direction);
+  static void wait(Lane& lane, Parcel parcel);
   void tell_closed(StreamId id, Direction at_end_of, Duration after, const std::string& why);
   void watch_silence(StreamId id);
 
@@ -104,6 +106,7 @@ class Network {
   std::vector<Link> links_;
   std::map<StreamId, Stream> streams_;
   StreamId last_stream_ = 0;
+  std::uint64_t sent_ = 0;
 };
 
 }  // namespace spate::sim
