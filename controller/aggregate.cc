@@ -194,9 +194,10 @@ std::size_t Aggregate::slot_after(std::uint64_t bin, const Group& group) const {
 }
 
 std::size_t Aggregate::point_at(std::uint64_t bin, const Group& group) const {
-  for (auto at = slot_after(bin, group); at-- > 0;) {
+  const auto shared = together(group);
+  for (auto at = slot_after(bin, shared); at-- > 0;) {
     const auto& slot = slots_[at];
-    if (slot.group == group) return slot.bins.last >= bin ? at : kNowhere;
+    if (slot.group == shared) return slot.bins.last >= bin ? at : kNowhere;
     if (bin - slot.bins.first >= longest_) break;
   }
   return kNowhere;
@@ -205,11 +206,9 @@ std::size_t Aggregate::point_at(std::uint64_t bin, const Group& group) const {
 std::size_t Aggregate::point_for(Duration start, Duration length, const Group& group) {
   auto bins = bins_of(start, length);
   auto at = point_at(bins.first, group);
-  while (at == kNowhere && points_.size() >= kMaxPoints) {
-    halve_points();
+  while (at == kNowhere && points_.size() >= kMaxPoints && make_room()) {
     bins = bins_of(start, length);
     at = point_at(bins.first, group);
-    if (level_ > kMaxLevel) break;  // what is left is a point per phase
   }
   if (at == kNowhere) at = insert_point(bins, group, start);
   join_points(at, bins.last);
@@ -217,7 +216,8 @@ std::size_t Aggregate::point_for(Duration start, Duration length, const Group& g
 }
 
 std::size_t Aggregate::insert_point(const Bins& bins, const Group& group, Duration start) {
-  const auto at = slot_after(bins.first, group);
+  const auto shared = together(group);
+  const auto at = slot_after(bins.first, shared);
   Point fresh;
   fresh.start = start;
   fresh.phase = group.phase;
@@ -225,7 +225,7 @@ std::size_t Aggregate::insert_point(const Bins& bins, const Group& group, Durati
   fresh.guard = !group.settled;
   points_.insert(points_.begin() + static_cast<std::ptrdiff_t>(at), std::move(fresh));
   slots_.insert(slots_.begin() + static_cast<std::ptrdiff_t>(at),
-                PointSlot{{bins.first, bins.first}, group, 0});
+                PointSlot{{bins.first, bins.first}, shared, 0});
   return at;
 }
 
@@ -251,11 +251,12 @@ void Aggregate::place(const Record& record, std::size_t i) {
   auto& state = states_[i];
   // Answers of the drain belong to what their agent did last.
   const bool to_last = record.drain && state.placed;
+  const auto& very_last = state.last[state.was_settled ? 1 : 0];
   const auto group = to_last
-                         ? state.last_group
+                         ? very_last.group
                          : Group{std::min(record.phase, static_cast<std::uint32_t>(kMaxPhases) - 1),
                                  record.epoch, !record.guard};
-  const auto at = to_last ? point_for(state.last_start, Duration{}, group)
+  const auto at = to_last ? point_for(very_last.start, Duration{}, group)
                           : point_for(record.start, record.length, group);
   stale_from_ = std::min(stale_from_, at);
 
@@ -272,21 +273,24 @@ void Aggregate::place(const Record& record, std::size_t i) {
   if (group.settled) add_to_phase(record, group.phase);
   sets_.add(record, is_measured(group) && !record.drain);
 
-  const bool same_point =
-      state.placed && point_at(bins_of(state.last_start, Duration{}).first, state.last_group) == at;
+  auto& mine = state.last[group.settled ? 1 : 0];
+  const bool same_point = is_last_point(mine, at);
   if (!same_point) ++slots_[at].contributors;
-  const bool same_share = !same_point && !state.placed && takes_over(agents_[i], state, at);
-  place_states(record, state, point, same_point, same_share);
+  const bool same_share =
+      !same_point && !state.placed && takes_over(agents_[i], mine, at, group.settled);
+  place_states(record, mine, point, same_point, same_share);
   if (record.drain) return;
 
   widen(point, record.start, record.start + record.length);
   if (!state.placed) state.covered_from = record.start;
   state.placed = true;
   state.covered_to = std::max(state.covered_to, record.start + record.length);
-  state.last_start = record.start;
-  state.last_group = group;
+  mine.is_set = true;
+  mine.start = record.start;
+  mine.group = group;
+  state.was_settled = group.settled;
   agents_[i].covered += record.length;
-  last_epoch_ = std::max(last_epoch_, group.epoch);
+  last_epoch_ = std::max(last_epoch_, record.epoch);
   if (!is_measured(group)) return;
   state.measured_cpu_ns += record.gauges.cpu_ns;
   state.measured += record.length;
@@ -294,33 +298,36 @@ void Aggregate::place(const Record& record, std::size_t i) {
 
 // Whether the agent's process before this one has given the point its connections: they are the
 // same share's.
-bool Aggregate::takes_over(const AgentTotals& agent, AgentState& state, std::size_t point) const {
+bool Aggregate::takes_over(const AgentTotals& agent, AgentState::Last& last, std::size_t point,
+                           bool settled) const {
   const auto here = agent_of_.find({agent.agent, agent.incarnation});
   if (here == agent_of_.begin() || std::prev(here)->first.first != agent.agent) return false;
-  const auto& before = states_[std::prev(here)->second];
-  if (!before.placed ||
-      point_at(bins_of(before.last_start, Duration{}).first, before.last_group) != point)
-    return false;
-  state.in_point = before.in_point;
+  const auto& before = states_[std::prev(here)->second].last[settled ? 1 : 0];
+  if (!is_last_point(before, point)) return false;
+  last.gauges = before.gauges;
   return true;
+}
+
+bool Aggregate::is_last_point(const AgentState::Last& last, std::size_t point) const {
+  return last.is_set && point_at(bins_of(last.start, Duration{}).first, last.group) == point;
 }
 
 // What is a state and not a sum: an agent's later record in the same point replaces what its
 // earlier one gave, except that the fewest connections stay.
-void Aggregate::place_states(const Record& record, AgentState& state, Point& point, bool same_point,
-                             bool same_share) {
+void Aggregate::place_states(const Record& record, AgentState::Last& last, Point& point,
+                             bool same_point, bool same_share) {
   if (!same_point) {
     point.counters.in_flight_begin += record.counters.in_flight_begin;
-    state.in_flight_in_point = 0;
+    last.in_flight = 0;
   }
   if (!same_point && !same_share) {
-    state.in_point = record.gauges;
+    last.gauges = record.gauges;
     if (!record.drain) {
       point.connections_requested += record.gauges.connections_requested;
       point.connections_established += record.gauges.connections_established;
     }
   } else if (!record.drain) {
-    auto& mine = state.in_point;
+    auto& mine = last.gauges;
     const auto requested =
         std::max(mine.connections_requested, record.gauges.connections_requested);
     const auto established =
@@ -332,9 +339,9 @@ void Aggregate::place_states(const Record& record, AgentState& state, Point& poi
     mine.connections_requested = requested;
     mine.connections_established = established;
   }
-  point.counters.in_flight_end = replaced(point.counters.in_flight_end, state.in_flight_in_point,
-                                          record.counters.in_flight_end);
-  state.in_flight_in_point = record.counters.in_flight_end;
+  point.counters.in_flight_end =
+      replaced(point.counters.in_flight_end, last.in_flight, record.counters.in_flight_end);
+  last.in_flight = record.counters.in_flight_end;
 }
 
 void Aggregate::add_to_phase(const Record& record, std::uint32_t phase) {
@@ -374,17 +381,35 @@ Aggregate::Bins Aggregate::bins_of(Duration start, Duration length) const {
           static_cast<std::uint64_t>(to / interval) >> level_};
 }
 
-// Doubles the width of a bin; points of one group that now share one become one.
-void Aggregate::halve_points() {
-  ++level_;
-  longest_ = longest_ / 2 + 1;
+// Doubles the width of a bin, or how many epochs share points where it is they that are many.
+// False: a point per phase is left, and no more can be done.
+bool Aggregate::make_room() {
+  std::set<Group> groups;
+  for (const auto& slot : slots_) groups.insert(slot.group);
+  if (groups.size() > kMaxPoints / 2 && groups.rbegin()->epoch > 0) {
+    ++epoch_level_;
+    for (auto& slot : slots_) slot.group.epoch >>= 1;
+  } else if (level_ <= kMaxLevel) {
+    ++level_;
+    longest_ = longest_ / 2 + 1;
+    for (auto& slot : slots_) {
+      slot.bins.first >>= 1;
+      slot.bins.last >>= 1;
+    }
+  } else {
+    return false;
+  }
+  merge_neighbours();
+  return true;
+}
+
+// After a change of what bins and groups are: points of one group that now share a bin become one.
+void Aggregate::merge_neighbours() {
   std::vector<Point> points;
   std::vector<PointSlot> slots;
   std::map<Group, std::size_t> latest;  // of each group
   for (std::size_t i = 0; i < points_.size(); ++i) {
-    auto slot = slots_[i];
-    slot.bins.first >>= 1;
-    slot.bins.last >>= 1;
+    const auto slot = slots_[i];
     const auto [of_group, is_first] = latest.try_emplace(slot.group, slots.size());
     auto& before = of_group->second;
     if (!is_first && slots[before].bins.last >= slot.bins.first) {
@@ -398,7 +423,7 @@ void Aggregate::halve_points() {
   }
   points_ = std::move(points);
   slots_ = std::move(slots);
-  // Groups that shared no bin may do so now.
+  // Groups that shared no bin may do so now, or be another's neighbour.
   std::vector<std::size_t> order(slots_.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto is_before = [this](std::size_t a, std::size_t b) {

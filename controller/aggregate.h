@@ -3,7 +3,8 @@
 // Folds a run's records, target samples and events into what is shown: live lines, the summary, the
 // series behind the charts, the balance. Pure; one thread. The same code serves the live view, the
 // report and `verify`. Memory does not grow with the number of requests, and with the run's length
-// only up to kMaxPoints points (neighbours are merged, histograms exactly).
+// only up to kMaxPoints points (neighbours are merged, histograms exactly; with more than half as
+// many epochs, neighbouring epochs share points).
 //
 // Records may cover an interval or, merged, many of them; a point is as long as the longest record
 // in it.
@@ -230,7 +231,7 @@ class Aggregate {
   const std::vector<std::string>& broken_law_texts() const { return broken_law_texts_; }
 
  private:
-  // What must not share a point.
+  // What must not share a point. In a slot, as together() has it.
   struct Group {
     std::uint32_t phase = 0;
     std::uint32_t epoch = 0;
@@ -254,11 +255,17 @@ class Aggregate {
     std::vector<Gap> gaps;
     Duration covered_from{};
     Duration covered_to{};  // without the drain
-    Duration last_start{};
-    Group last_group;
-    bool placed = false;  // has a record on the time axis
-    Gauges in_point;      // what this agent added to its last point
-    std::uint64_t in_flight_in_point = 0;
+    // Its last record within guard bands, and its last one outside: what it added to that point.
+    struct Last {
+      bool is_set = false;
+      Duration start{};
+      Group group;  // with its own epoch
+      Gauges gauges;
+      std::uint64_t in_flight = 0;
+    };
+    std::array<Last, 2> last;  // by Group::settled
+    bool was_settled = true;   // the very last one
+    bool placed = false;       // has a record on the time axis
     std::uint64_t measured_cpu_ns = 0;
     Duration measured{};
   };
@@ -275,15 +282,21 @@ class Aggregate {
   std::size_t insert_point(const Bins& bins, const Group& group, Duration start);
   void join_points(std::size_t into, std::uint64_t last_bin);
   void place(const Record& record, std::size_t agent);
-  bool takes_over(const AgentTotals& agent, AgentState& state, std::size_t point) const;
-  void place_states(const Record& record, AgentState& state, Point& point, bool same_point,
+  bool is_last_point(const AgentState::Last& last, std::size_t point) const;
+  bool takes_over(const AgentTotals& agent, AgentState::Last& last, std::size_t point,
+                  bool settled) const;
+  void place_states(const Record& record, AgentState::Last& last, Point& point, bool same_point,
                     bool same_share);
   void add_to_phase(const Record& record, std::uint32_t phase);
   Bins bins_of(Duration start, Duration length) const;
   std::size_t slot_after(std::uint64_t bin, const Group& group) const;
   // The point of this group that covers the bin; npos: none.
   std::size_t point_at(std::uint64_t bin, const Group& group) const;
-  void halve_points();
+  bool make_room();
+  void merge_neighbours();
+  Group together(const Group& group) const {
+    return {group.phase, group.epoch >> epoch_level_, group.settled};
+  }
   void thin_samples();
   void close_boot();
   std::map<AgentId, TargetCounts> target_counts() const;
@@ -306,7 +319,8 @@ class Aggregate {
   mutable std::size_t stale_from_ = 0;
   std::vector<PointSlot> slots_;  // beside points_
   std::uint32_t level_ = 0;
-  std::uint64_t longest_ = 1;  // bins in a point, at most
+  std::uint32_t epoch_level_ = 0;  // 2^epoch_level_ neighbouring epochs share their points
+  std::uint64_t longest_ = 1;      // bins in a point, at most
   std::vector<AgentTotals> agents_;
   std::vector<AgentState> states_;  // beside agents_
   std::map<AgentId, std::size_t> agent_of_;

@@ -161,6 +161,7 @@ Result<std::unique_ptr<SQLite::Database>> open_store_file(const std::string& pat
                                                  5000);
     // Plans may hold secrets in their metadata. SQLite gives the log the same permissions.
     if (is_new) fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write, error);
+    if (is_new) db->exec(kPageSize);
     if (auto identity = check_identity(*db, path); !identity) return identity.error();
     if (check_whole || was_unclean || is_small) {
       if (auto whole = check_whole_file(*db, path); !whole) return whole.error();

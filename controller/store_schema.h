@@ -13,6 +13,9 @@ namespace spate::controller {
 inline constexpr std::int32_t kApplicationId = 0x53504154;  // "SPAT"
 inline constexpr int kSchemaVersion = 2;
 
+// Of a new store. A merged record takes 2 to 3 KB: of pages of 4 KB a third would stay empty.
+inline constexpr const char* kPageSize = "PRAGMA page_size = 16384";
+
 inline constexpr const char* kPragmas = R"(
   PRAGMA journal_mode = WAL;
   PRAGMA synchronous = FULL;

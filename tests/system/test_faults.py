@@ -177,7 +177,7 @@ class FaultsTest(lan.LanTest):
             plan = cluster.plan(f"grpcs://{lan.SERVER}:7443", probe=f"{lan.SERVER}:7001", name="faults",
                                 connections=5 * PCS, agents=PCS, phases=[{"name": "flood", "for": f"{length}s"}])
             plan["interval"] = "1s"
-            plan["load"]["pause"] = "50ms"
+            plan["load"] |= {"calls_per_loop": 1, "pause": "50ms"}
             plan["call"] = {**cluster.NESTED_CALL, "timeout": "2s"}
             started = net.client("run", self.write_plan(plan), "--detach", label="run")
             self.assertEqual(started.wait(60), 0, started.tail(40))
@@ -242,7 +242,6 @@ class FaultsTest(lan.LanTest):
         self.assertEqual(self.doubles(net, run), [], "intervals that are stored twice")
         self.assertEqual(content["gaps"], [], verify.stdout)
         self.assertIn(summary["balance"], ("BALANCED", "EXPLAINED"), verify.stdout)
-        self.assertEqual(summary["end"] if "end" in summary else "", "", summary)
         kinds = {fault.kind for fault in faults}
         print(f"{len(faults)} faults of {len(kinds)} kinds: {summary['records']}, {summary['requests']}, "
               f"{summary['balance']}", file=sys.stderr)

@@ -163,6 +163,35 @@ TEST(Aggregate, GivesLongAndShortRecordsOneTimeAxis) {
   }
 }
 
+// A rotation once a minute for a month: epochs must not fill the memory either.
+TEST(Aggregate, HoldsNoMorePointsThanItsLimitForAnyNumberOfEpochs) {
+  constexpr int kEpochs = 6'000;
+  auto info = test::run_info(2, {test::phase("hold", 3 * kEpochs * kSecond)});
+  Aggregate run(info);
+  FakeAgent a("pc-1", 100), b("pc-2", 101);
+  for (int s = 0; s < 3 * kEpochs; ++s) {
+    for (auto* agent : {&a, &b}) {
+      auto record = agent->next({.start = s * kSecond,
+                                 .epoch = static_cast<std::uint32_t>(1 + s / 3),
+                                 .requests = test::ok_requests(1)});
+      record.guard = s % 3 == 0 && s > 0;
+      run.add(record);
+    }
+  }
+  ASSERT_LE(run.points().size(), kMaxPoints);
+  std::uint64_t ok = 0;
+  Duration covered_to{};
+  for (const auto& p : run.points()) {
+    ok += p.ok();
+    EXPECT_EQ(p.connections_requested, 20U);
+    covered_to = std::max(covered_to, p.start + p.length);
+  }
+  EXPECT_EQ(ok, 2U * 3 * kEpochs);
+  EXPECT_EQ(covered_to, 3 * kEpochs * kSecond);
+  EXPECT_GT(run.points().size(), kMaxPoints / 8);
+  EXPECT_EQ(run.summary().epochs, static_cast<std::uint32_t>(kEpochs));
+}
+
 TEST(Aggregate, DoesNotMeasureWhatIsInAGuardBand) {
   auto info = test::run_info(1, {test::phase("hold", 30 * kSecond)});
   info.agents[0].last_seq = 30;
