@@ -17,9 +17,11 @@
 namespace spate::cli {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kReconnectEveryMs = 1'000;
+constexpr milliseconds kTick{100};
+constexpr int kTicksBetweenTries = 10;
 constexpr int kLinesPerHeading = 30;
 
 void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
@@ -127,8 +129,12 @@ class Follower {
   }
 
   void pause() {
-    for (int waited = 0; waited < kReconnectEveryMs && is_staying(); waited += 100)
-      poll(nullptr, 0, 100);
+    for (int tick = 0; tick < kTicksBetweenTries && is_staying(); ++tick) {
+      const Instant begin = BootClock::now();
+      client_.reconnect_for(kTick);
+      // It returns at once when the connection is there.
+      if (BootClock::now() - begin < kTick / 2) poll(nullptr, 0, static_cast<int>(kTick.count()));
+    }
   }
 
   OperatorClient& client_;

@@ -231,6 +231,10 @@ Result<std::string> OperatorClient::report(const std::string& run, const std::st
   return text;
 }
 
+void OperatorClient::reconnect_for(std::chrono::milliseconds length) {
+  impl_->channel->WaitForConnected(from_now(length.count()));
+}
+
 Result<void> OperatorClient::watch(const std::string& run,
                                    const std::function<void(const ops::v1::WatchEvent&)>& on_event,
                                    const KeepWaiting& keep_waiting) {

@@ -3,6 +3,7 @@
 // What a controller can be asked, as plain calls. One thread; every call blocks, but asks
 // `keep_waiting` ten times a second and gives up when that says no.
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -53,6 +54,9 @@ class OperatorClient {
   Result<ops::v1::VerifyReply> verify(const std::string& run);
   Result<std::string> report(const std::string& run, const std::string& format);
 
+  // Waits so long for the connection to be there again. A handshake only makes progress while
+  // somebody waits for it: between two calls that fail at once it would never end.
+  void reconnect_for(std::chrono::milliseconds length);
   // Calls `on_event` for each event until the stream ends. An error if it broke, and if
   // keep_waiting ended it.
   Result<void> watch(const std::string& run,
