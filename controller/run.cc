@@ -402,7 +402,12 @@ void Run::on(const run_input::Restarted& input, Instant now) {
   if (info_.agents[*i].dead.size() >= kMaxRestarts) {
     end_share(*i, dead.last_seq, "it was restarted too often, the last time: " + dead.cause, now);
   } else if (is_over(now) && !input.has_run) {
-    end_share(*i, dead.last_seq, "it was restarted at the end of the run: " + dead.cause, now);
+    // The process that is there now has the share, with nothing left of it to do.
+    if (!members_[*i].is_finished) {
+      info_.agents[*i].dead.push_back(dead);
+      info_.agents[*i].incarnation = input.incarnation;
+    }
+    end_share(*i, 0, "it was restarted at the end of the run: " + dead.cause, now);
   } else {
     rejoin(*i, input, now);
   }
@@ -443,9 +448,9 @@ void Run::end_share(std::size_t i, std::optional<std::uint64_t> last_seq, const 
 
 void Run::rejoin(std::size_t i, const run_input::Restarted& input, Instant now) {
   RunAgent& agent = info_.agents[i];
-  // A process that died before it had done anything has nothing to account for.
-  if (DeadIncarnation dead = last_death(i); dead.last_seq != 0U)
-    agent.dead.push_back(std::move(dead));
+  // Also one without a record: what it did in its first interval is unknown if its machine lost
+  // power.
+  agent.dead.push_back(last_death(i));
   // Those in between were given the share by a controller that did not live to store it.
   for (const auto& [incarnation, account] : members_[i].accounts) {
     if (incarnation > agent.incarnation && incarnation < input.incarnation)
