@@ -60,7 +60,11 @@ Connection::~Connection() { close_socket(); }
 void Connection::socket_event(std::uint32_t life, std::uint32_t events) {
   if (life != life_) return;
   const Instant now = loop_.tick();
-  if (state_ == State::connecting) return connected(now);
+  if (state_ == State::connecting) {
+    connected(now);
+    // A peer that speaks first may have spoken already: its bytes are not told a second time.
+    if (life != life_ || (events & EPOLLIN) == 0) return;
+  }
   if (writing_ && (events & EPOLLOUT) != 0 && !writable(now)) return;
   constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
   if ((events & (EPOLLIN | kEnd)) != 0 && !read((events & kEnd) != 0, now)) return;
