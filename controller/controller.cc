@@ -141,7 +141,7 @@ class Controller::Impl {
     step(event::Tick{});
     tick_timer_.expires_after(kTick);
     tick_timer_.async_wait([this](const boost::system::error_code& error) {
-      if (!error) tick();
+      if (!error && !is_over_) tick();
     });
   }
 
@@ -333,6 +333,7 @@ class Controller::Impl {
       server_->Shutdown(std::chrono::system_clock::now() + kServerShutdownDeadline);
       server_->Wait();
       asio::post(loop_, [this] {
+        is_over_ = true;
         tick_timer_.cancel();
         reader_.reset();
         guard_.reset();
@@ -346,6 +347,7 @@ class Controller::Impl {
   asio::steady_timer tick_timer_;
   asio::steady_timer exit_timer_;
   int exit_code_ = 0;
+  bool is_over_ = false;  // a tick that was due when its timer was cancelled comes all the same
   std::unique_ptr<Coordinator> coordinator_;
   std::deque<Event> events_;  // the first one is being handled
   // Who waits for an answer, and who watches.
