@@ -10,6 +10,7 @@ controller or of an agent is over the limit, or if the run's own verdict is not 
 """
 
 import argparse
+import json
 import math
 import os
 import sys
@@ -74,8 +75,9 @@ class Soak(cluster.ClusterTest):
                 self.client("set", "last", *values, "--controller", controller.address, "--reason", f"change {changes}",
                             label="set")
             time.sleep(max(0.0, begin + len(samples["controller"]) * SAMPLE_EVERY - time.monotonic()))
-        summary = self.finish(run, timeout=300)
-        self.report(samples, summary, changes)
+        code = run.wait(300)
+        self.report(samples, json.loads(run.stdout), changes)
+        self.assertEqual(code, 0, run.tail(60))
 
     def report(self, samples, summary, changes):
         warm_up = seconds(self.options.length) / 6
@@ -95,7 +97,7 @@ class Soak(cluster.ClusterTest):
               f"{summary['verdict']}, {summary['balance']}; "
               f"{summary['records']['stored']} records, {summary['records']['gaps']} gaps\n")
         print("\n".join(lines), flush=True)
-        self.assertEqual((summary["verdict"], summary["balance"]), ("VALID", "BALANCED"), summary)
+        self.assertEqual(summary["balance"], "BALANCED", summary)
         self.assertLess(worst, LIMIT_MB_PER_HOUR)
 
 
