@@ -368,6 +368,7 @@ void Session::stop(Duration drain, const std::string& reason) {
   state_ = State::draining;
   run_.drain_ends_at = std::min(run_.drain_ends_at, at + drain);
   run_.overdue_at = run_.drain_ends_at + kOverdueAfter;
+  run_.is_overdue = false;
   actions_.push_back(StopWorkers{at, drain});
 }
 
@@ -688,9 +689,11 @@ void Session::tick_run() {
     case State::draining:
       if (run_.first_request && !run_.started_said && now_ - run_.begin >= kStartedAfter)
         say_started();
-      // This comes long after it was due when the process was stopped: so were its workers.
-      if (now_ - run_.overdue_at >= kAsleepAfter) run_.overdue_at = now_ + kOverdueAfter;
-      if (now_ >= run_.overdue_at) {
+      if (now_ < run_.overdue_at) break;
+      // The process may have been stopped until a moment ago, and its workers with it.
+      if (!std::exchange(run_.is_overdue, true)) {
+        run_.overdue_at = now_ + kLastLook;
+      } else {
         run_.end_reason =
             "workers did not end within " + format_duration(kOverdueAfter) + " after the drain";
         begin_delivery();

@@ -154,7 +154,7 @@ class Session {
   static constexpr Duration kResumeHold = std::chrono::seconds(2);
   static constexpr Duration kOverdueAfter =
       std::chrono::seconds(10);  // a drain that does not end is cut
-  static constexpr Duration kAsleepAfter = std::chrono::seconds(1);  // a tick so late was stopped
+  static constexpr Duration kLastLook = std::chrono::seconds(1);  // between overdue and cut
   // How long a shutdown waits for the controller to acknowledge, and records of runs that have
   // ended stand in the way of others of that kind.
   static constexpr Duration kDeliverFor = std::chrono::seconds(30);
@@ -195,9 +195,10 @@ class Session {
     bool held = false;                      // the lease has ended
     Instant opening_since;
     WorkersOpening opening;
-    Instant start;       // T, the run's common start
-    Instant begin;       // when this agent begins: T, or later
-    Instant overdue_at;  // the workers must have drained by then
+    Instant start;            // T, the run's common start
+    Instant begin;            // when this agent begins: T, or later
+    Instant overdue_at;       // the workers must have drained by then
+    bool is_overdue = false;  // noticed once
     Instant drain_ends_at;
     std::uint32_t first_requests = 0;  // workers that reported theirs
     std::optional<Instant> first_request;

@@ -392,7 +392,7 @@ TEST(Session, AnswersALateStopWithHowTheRunEnded) {
 TEST(Session, CutsADrainThatDoesNotEnd) {
   SessionHarness h;
   h.go_to(State::draining);
-  h.pass(13s);
+  h.pass(14s);
   EXPECT_EQ(h.session.state(), State::delivering);
   EXPECT_NE(h.sent_of<Finished>().at(0).reason.find("did not end"), std::string::npos);
 }
