@@ -61,7 +61,10 @@ class ChangesTest(cluster.ClusterTest):
         self.assertEqual(summary["target"]["received"], summary["requests"]["sent"])
         self.assertEqual(summary["requests"]["ok"], summary["requests"]["sent"], summary)
         self.assertEqual(summary["records"]["gaps"], 0)
-        self.assertIn("BALANCED", self.verb("verify", "last").stdout)
+        verify = self.start("spate", "verify", "last", "--controller", self.controller.address, label="verify")
+        # 3 where a slow machine did not open the connections of a change within an interval.
+        self.assertIn(verify.wait(60), (0, 3), verify.stdout)
+        self.assertRegex(verify.stdout, r"\S BALANCED\n")
         return summary
 
     def test_connections_up_and_down_on_all_and_on_one(self):
