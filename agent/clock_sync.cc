@@ -17,8 +17,6 @@ bool ClockSync::add(const HeartbeatReply& reply) {
   const Duration back = reply.replied.time_since_epoch() - reply.answered.time_since_epoch();
   const Duration offset = back + (out - back) / 2;
 
-  if (stale_) exchanges_.clear();
-  stale_ = false;
   // Rounded up: half of an odd round trip must still be a bound.
   exchanges_.push_back({reply.answered, offset, (round_trip + Duration(1)) / 2});
   while (exchanges_.size() > 1 &&

@@ -28,9 +28,9 @@ class ClockSync {
 
   // False: the stamps contradict each other (a clock that ran backwards, a forged reply); ignored.
   bool add(const HeartbeatReply& reply);
-  // A new stream may lead to another controller machine: the first exchange to come replaces
-  // everything known, which until then stands.
-  void restart() { stale_ = true; }
+  // A new stream may lead to another machine, or to one whose clock began anew: nothing is known
+  // until the first exchange.
+  void restart() { exchanges_.clear(); }
 
   std::optional<Estimate> estimate(Instant now) const;
   std::optional<Instant> to_agent(ControllerInstant at, Instant now) const;
@@ -46,7 +46,6 @@ class ClockSync {
 
   std::deque<Exchange>
       exchanges_;  // ascending by taken; at most kMaxExchanges of kWindow, never emptied by age
-  bool stale_ = false;
 };
 
 }  // namespace spate::agent

@@ -137,6 +137,7 @@ void Session::on(const StreamDown&) {
   ended_until_.reset();
   spool_.stream_down();
   run_.finished_said = false;
+  run_.told_start.reset();  // it is told again
 }
 
 void Session::drop_link(std::string reason) {
@@ -174,7 +175,7 @@ void Session::on(const Welcome& m) {
     case State::running:
     case State::draining:
     case State::delivering:
-      if (run_.started_said) say_started();
+      run_.started_said = false;  // said again when the clock is known
       if (run_.applied) send(*run_.applied);
       say(Say::Level::info, "run resumed run=" + run_.id +
                                 " state=" + std::string(agent::name(state_)) +
@@ -197,6 +198,8 @@ void Session::on(const HeartbeatReply& m) {
   heard();
   clock_.add(m);
   answered_beat_ = m.sent;
+  begin_when_clock_is_known();
+  if (is_started_due()) say_started();
   if (m.lease > Duration::zero() && is_current(m.leased_run)) renew_lease(m.sent + m.lease);
   if (burst_left_ > 0) {
     --burst_left_;
@@ -298,9 +301,15 @@ void Session::on(const Start& m) {
   if (state_ == State::opening) arm();  // the controller does not want to wait for the rest
   if (state_ != State::armed)
     return;  // started already; or a Start before our reply, which is void
-  const auto at = clock_.to_agent(m.at, now_);
-  if (!at) say(Say::Level::warning, "clock unknown run=" + m.run + " starts=at once");
-  begin_at(at.value_or(now_));
+  run_.told_start = m.at;
+  begin_when_clock_is_known();
+}
+
+// The start is an instant of the controller's clock; a stream that has just come up has not shown
+// it.
+void Session::begin_when_clock_is_known() {
+  if (state_ != State::armed || !run_.told_start) return;
+  if (const auto at = clock_.to_agent(*run_.told_start, now_)) begin_at(*at);
 }
 
 // A start in the past is joined in the middle: time counts from there all the same.
@@ -687,8 +696,7 @@ void Session::tick_run() {
       if (!run_.held && now_ >= run_.leased_until) lease_ended();
       [[fallthrough]];
     case State::draining:
-      if (run_.first_request && !run_.started_said && now_ - run_.begin >= kStartedAfter)
-        say_started();
+      if (is_started_due()) say_started();
       if (now_ < run_.overdue_at) break;
       // The process may have been stopped until a moment ago, and its workers with it.
       if (!std::exchange(run_.is_overdue, true)) {

@@ -195,10 +195,11 @@ class Session {
     bool held = false;                      // the lease has ended
     Instant opening_since;
     WorkersOpening opening;
-    Instant start;            // T, the run's common start
-    Instant begin;            // when this agent begins: T, or later
-    Instant overdue_at;       // the workers must have drained by then
-    bool is_overdue = false;  // noticed once
+    std::optional<ControllerInstant> told_start;  // waits for the clock to be known
+    Instant start;                                // T, the run's common start
+    Instant begin;                                // when this agent begins: T, or later
+    Instant overdue_at;                           // the workers must have drained by then
+    bool is_overdue = false;                      // noticed once
     Instant drain_ends_at;
     std::uint32_t first_requests = 0;  // workers that reported theirs
     std::optional<Instant> first_request;
@@ -235,6 +236,10 @@ class Session {
   bool has_started() const {
     return state_ == State::running || state_ == State::draining || state_ == State::delivering;
   }
+  bool is_started_due() const {
+    return has_started() && run_.first_request && !run_.started_said &&
+           now_ - run_.begin >= kStartedAfter;
+  }
   void heard() { heard_at_ = now_; }
   void send(
       AgentMessage message);  // dropped unless the link is up: all of it is said again on Welcome
@@ -242,6 +247,7 @@ class Session {
   void beat();
   void refuse(const std::string& run, Problem problem);
   void arm();
+  void begin_when_clock_is_known();
   void begin_at(Instant start);
   void refuse_change(const std::string& run, std::uint32_t epoch, Problem problem);
   void change_over(std::uint32_t epoch);

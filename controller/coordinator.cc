@@ -51,10 +51,8 @@ void Coordinator::adopt(Restored::Run restored, std::int64_t away_ms, Instant no
   adopted.marks = restored.marks;
   adopted.boot_id = config_.boot_id;
   adopted.is_start_known = adopted.info.boot_id == config_.boot_id;
-  adopted.start =
-      adopted.is_start_known
-          ? from_ns(*adopted.info.start_boot_ns)
-          : now + std::chrono::milliseconds(adopted.info.started_wall_ms - config_.wall_ms);
+  adopted.start = adopted.is_start_known ? from_ns(*adopted.info.start_boot_ns)
+                                         : now - elapsed_by_wall(adopted.info, restored.covered_to);
   const std::string id = adopted.info.id;
   auto run = std::make_unique<LiveRun>(LiveRun::Outside{registry_, actions_, next_barrier_},
                                        std::move(restored), std::move(adopted), now);
@@ -63,6 +61,15 @@ void Coordinator::adopt(Restored::Run restored, std::int64_t away_ms, Instant no
   run->log(Severity::warning, text, now);
   log(Severity::warning, text + " run=" + id);
   live_.emplace(id, std::move(run));
+}
+
+// A guess, if this machine was rebooted: its wall clock may have been stepped meanwhile. What
+// agents have reported of has passed.
+Duration Coordinator::elapsed_by_wall(const RunInfo& info,
+                                      const std::map<std::string, Duration>& covered_to) const {
+  Duration elapsed = std::chrono::milliseconds(config_.wall_ms - info.started_wall_ms);
+  for (const auto& [agent, covered] : covered_to) elapsed = std::max(elapsed, covered);
+  return std::max(elapsed, Duration{});
 }
 
 void Coordinator::close_as_crashed(Restored::Run& run, const std::string& reason) {

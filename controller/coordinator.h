@@ -96,6 +96,8 @@ class Coordinator {
   void said(const Speaker&, AgentHello&, Instant) {}  // said_hello's
 
   void adopt(Restored::Run restored, std::int64_t away_ms, Instant now);
+  Duration elapsed_by_wall(const RunInfo& info,
+                           const std::map<std::string, Duration>& covered_to) const;
   void close_as_crashed(Restored::Run& restored, const std::string& reason);
   std::string wrong_cluster(const AgentHello& hello) const;
   void superseded(std::uint64_t term, const std::string& by);

@@ -128,8 +128,10 @@ void Coordinator::resume(const Speaker& who, const AgentHello& hello, Instant no
   for (LiveRun* run : runs) {
     const bool has_run = run->id() == hello.running;
     if (has_run) run->acknowledge(who.name, who.incarnation);
-    if (!run->run().has_member(who.id, who.incarnation))
+    if (!run->run().has_member(who.id, who.incarnation)) {
       run->step(run_input::Restarted{who.name, who.incarnation, has_run}, now);
+      if (!has_run) continue;
+    }
     // Only the process that has the share is asked what became of it.
     if (run->run().has_member(who.id, who.incarnation))
       run->step(run_input::Back{who.name, has_run}, now);

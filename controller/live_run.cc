@@ -40,17 +40,31 @@ LiveRun::LiveRun(Outside outside, Restored::Run restored, Run::Adopted adopted, 
     if (!agent.last_seq && agent.lost_reason.empty()) adoption_->awaited.insert(agent.name);
   }
   begin_book(true, now);
-  if (!has_probe()) return;
-  const Plan& plan = run_.info().plan;
-  outside_.actions.emplace_back(
-      action::StartSampling{id(), plan.target.probe, *run_.start(), plan.interval});
+  start_sampling();
 }
 
 void LiveRun::step(const RunInput& input, Instant now) {
+  const std::optional<Instant> start = run_.start();
   for (const RunAction& action : run_.step(input, now)) {
     std::visit([&](const auto& one) { act(one, now); }, action);
   }
+  if (start && *start != *run_.start()) start_moved(*start - *run_.start(), now);
   tell_book_of(input, now);
+}
+
+// It was a guess.
+void LiveRun::start_moved(Duration earlier_by, Instant now) {
+  progress_.resume(now - *run_.start(), finished_requests_);
+  if (adoption_) adoption_->at += earlier_by;
+  if (book_) book_->set_start(*run_.start());
+  start_sampling();
+}
+
+void LiveRun::start_sampling() {
+  const Plan& plan = run_.info().plan;
+  if (has_probe())
+    outside_.actions.emplace_back(
+        action::StartSampling{id(), plan.target.probe, *run_.start(), plan.interval});
 }
 
 void LiveRun::tick(Instant now) {
@@ -177,15 +191,17 @@ void LiveRun::act(const run_action::Send& action, Instant now) {
   send(action.agent, std::move(with_lease));
 }
 
-void LiveRun::act(const run_action::Accepted&, Instant) {
-  if (const auto token = std::exchange(submitter_, std::nullopt))
-    outside_.actions.emplace_back(action::AnswerSubmit{*token, {id(), {}, 0}});
-}
+// Whoever is told of a run finds it in the store, whatever happens to this process.
+void LiveRun::act(const run_action::Accepted&, Instant) { acceptance_ = barrier(); }
 
 void LiveRun::act(const run_action::Refused& action, Instant) {
+  answer_submitter(action.problems, action.exit_code);
+}
+
+void LiveRun::answer_submitter(std::vector<std::string> problems, int exit_code) {
   if (const auto token = std::exchange(submitter_, std::nullopt))
     outside_.actions.emplace_back(
-        action::AnswerSubmit{*token, {id(), action.problems, action.exit_code}});
+        action::AnswerSubmit{*token, {id(), std::move(problems), exit_code}});
 }
 
 void LiveRun::act(const run_action::Log& action, Instant now) {
@@ -197,13 +213,15 @@ void LiveRun::act(const run_action::Save&, Instant) {
   write(store_op::PutRun{run_.info(), {ledger_.duplicates(), "", finished_requests_}});
 }
 
+void LiveRun::act(const run_action::StoreStart&, Instant now) {
+  act(run_action::Save{}, now);
+  start_ = barrier();
+}
+
 void LiveRun::act(const run_action::StartSampling&, Instant now) {
   place_events(*run_.start());
   begin_book(false, now);
-  if (!has_probe()) return;
-  const Plan& plan = run_.info().plan;
-  outside_.actions.emplace_back(
-      action::StartSampling{id(), plan.target.probe, *run_.start(), plan.interval});
+  start_sampling();
 }
 
 void LiveRun::act(const run_action::TakeFinalSample&, Instant) {
@@ -213,6 +231,8 @@ void LiveRun::act(const run_action::TakeFinalSample&, Instant) {
 void LiveRun::act(const run_action::Close&, Instant now) {
   if (!run_.start()) place_events(now);
   give_up_changes();
+  // Accepted, and its row could not be stored.
+  answer_submitter({run_.info().end_reason}, 1);
   say_late(now);
   if (has_probe()) outside_.actions.emplace_back(action::StopSampling{id()});
   show_progress(true, now);
@@ -321,6 +341,11 @@ void LiveRun::send(const std::string& agent, ControllerMessage message) {
   const AgentEntry* entry = outside_.registry.find_id(member->agent_id);
   if (entry != nullptr && entry->stream)
     outside_.actions.emplace_back(action::Send{*entry->stream, std::move(message)});
+}
+
+std::uint64_t LiveRun::barrier() {
+  outside_.actions.emplace_back(action::Barrier{outside_.next_barrier});
+  return outside_.next_barrier++;
 }
 
 void LiveRun::write(StoreOp op) { outside_.actions.emplace_back(action::Write{std::move(op)}); }

@@ -70,6 +70,8 @@ class LiveRun {
   RunRow row(Instant now) const;
 
  private:
+  void start_moved(Duration earlier_by, Instant now);
+  void start_sampling();
   void note_return(const Record& record, Instant now);
   void count_late(const Record& record, Instant now);
   void say_late(Instant now);
@@ -79,6 +81,7 @@ class LiveRun {
   void act(const run_action::Refused& action, Instant now);
   void act(const run_action::Log& action, Instant now);
   void act(const run_action::Save& action, Instant now);
+  void act(const run_action::StoreStart& action, Instant now);
   void act(const run_action::StartSampling& action, Instant now);
   void act(const run_action::TakeFinalSample& action, Instant now);
   void act(const run_action::Close& action, Instant now);
@@ -101,6 +104,8 @@ class LiveRun {
   void show(WatchLine line);
   void send(const std::string& agent, ControllerMessage message);
   void write(StoreOp op);
+  std::uint64_t barrier();
+  void answer_submitter(std::vector<std::string> problems, int exit_code);
   bool has_probe() const { return !run_.info().plan.target.probe.empty(); }
 
   Outside outside_;
@@ -109,6 +114,9 @@ class LiveRun {
   Aggregate aggregate_;
   Progress progress_;
   std::optional<Token> submitter_;
+  // Barriers: what waits for its commit.
+  std::optional<std::uint64_t> acceptance_;
+  std::optional<std::uint64_t> start_;
   struct EarlyEvent {
     Instant at;
     RunEvent event;

@@ -64,8 +64,6 @@ void LiveRun::tell_book_of(const RunInput& input, Instant now) {
   } else if (const auto* started = std::get_if<run_input::Started>(&input)) {
     const auto i = position_of(started->agent);
     if (i && rejoining_.erase(*i) > 0) tell_book(change_input::Back{*i, 0}, now);
-  } else if (const auto* known = std::get_if<run_input::StartKnown>(&input)) {
-    book_->set_start(known->start);
   }
   if (run_.stage() >= RunStage::draining) tell_book(change_input::Ending{}, now);
 }
@@ -96,8 +94,7 @@ void LiveRun::act(const change_action::Send& action, Instant) {
 
 void LiveRun::act(const change_action::Store& action, Instant) {
   write(store_op::PutChange{id(), action.change});
-  changes_in_store_.emplace(outside_.next_barrier, action.change);
-  outside_.actions.emplace_back(action::Barrier{outside_.next_barrier++});
+  changes_in_store_.emplace(barrier(), action.change);
 }
 
 void LiveRun::act(change_action::Answer action, Instant) {
@@ -110,6 +107,8 @@ void LiveRun::act(const change_action::Log& action, Instant now) {
 }
 
 void LiveRun::barrier_passed(std::uint64_t barrier, Instant now) {
+  if (acceptance_ == barrier) answer_submitter({}, 0);
+  if (start_ == barrier) step(run_input::StartStored{}, now);
   const auto node = changes_in_store_.extract(barrier);
   if (node.empty()) return;
   const std::uint32_t epoch = node.mapped().epoch;
@@ -140,6 +139,7 @@ void LiveRun::epoch_applied(const std::string& agent, const AgentEpochApplied& a
 }
 
 Duration LiveRun::lease(const std::string& agent_id, std::uint64_t incarnation, Instant now) {
+  if (!run_.is_start_known()) return {};  // what is due now is not known either
   const auto due = run_.lease_of(agent_id, incarnation);
   if (!due || !book_) return due.value_or(Duration{});
   return book_->lease(static_cast<std::size_t>(run_.member(agent_id) - run_.info().agents.data()),
@@ -156,6 +156,11 @@ void LiveRun::change(const ChangeRequest& request, Token token, std::int64_t wal
     return refuse(refused("run " + id() + " has not started yet, it is " +
                               std::string(name(run_.stage())) + ": try again when it runs",
                           4));
+  if (!run_.is_start_known())
+    return refuse(refused("run " + id() +
+                              " has not been heard of since the controller's machine was "
+                              "restarted: try again when an agent is back",
+                          1));
   ChangeOrderOrProblems made = make_change(request, run_.info(), now - *run_.start(), wall_ms);
   if (!made.problems.empty()) {
     ChangeAnswer answer;

@@ -7,7 +7,8 @@
 #include "controller/run_shares.h"
 
 // Order of the file: construction and step, then the inputs in the order of a run's life, then the
-// transitions between stages, then small helpers.
+// transitions between stages, then small helpers. Agents that are lost and come back, and a
+// controller that was restarted: run_losses.cc.
 
 namespace spate::controller {
 namespace {
@@ -37,15 +38,6 @@ RunState state_of(RunStage stage) {
       return RunState::finished;
   }
   return RunState::finished;
-}
-
-std::string describe(const AgentProblem& problem) {
-  std::string text = problem.what + ": " + problem.text;
-  if (problem.needed != 0) {
-    text += " (needed " + format_count(problem.needed) + ", there are " +
-            format_count(problem.available) + ")";
-  }
-  return text;
 }
 
 }  // namespace
@@ -83,44 +75,6 @@ Run::Run(Order order, Instant now)
   info_.overrides = std::move(order.overrides);
   info_.submitted_wall_ms = order.wall_ms;
   boot_id_ = std::move(order.boot_id);
-}
-
-Run::Run(Adopted adopted, Instant now)
-    : info_(std::move(adopted.info)),
-      descriptor_set_(std::move(adopted.descriptor_set)),
-      created_(now),
-      wait_{},
-      boot_id_(std::move(adopted.boot_id)),
-      adopted_at_(now),
-      was_adopted_(true),
-      is_start_known_(adopted.is_start_known),
-      was_accepted_(true) {
-  members_.resize(info_.agents.size());
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    const RunAgent& agent = info_.agents[i];
-    Member& member = members_[i];
-    for (const Mark& mark : adopted.marks) {
-      if (mark.agent == agent.name) member.committed[mark.incarnation] = mark.seq;
-    }
-    member.reply.emplace();
-    member.is_finished = agent.last_seq.has_value();
-    member.last_seq = agent.last_seq.value_or(0);
-    member.is_completed = member.is_finished && agent.lost_reason.empty();
-    member.is_lost = !member.is_finished && !agent.lost_reason.empty();
-    member.is_rejoining = !member.is_finished && !agent.dead.empty() && committed(i) == 0;
-    member.is_armed = !member.is_rejoining;
-    member.is_awaited = !member.is_finished && !member.is_lost;
-  }
-  set_start(adopted.start);
-  if (info_.state == RunState::draining) {
-    set_stage(RunStage::draining, now + info_.plan.drain + kDrainGrace);
-    if (info_.end == RunEnd::stopped)
-      stop_ = SendStop{info_.id, info_.plan.drain, info_.end_reason};
-  } else if (now < *start_) {
-    set_stage(RunStage::armed, *start_);
-  } else {
-    set_stage(RunStage::running, planned_end());
-  }
 }
 
 std::vector<RunAction> Run::step(const RunInput& input, Instant now) {
@@ -227,20 +181,38 @@ void Run::on(const run_input::Armed& input, Instant now) {
     log(Severity::warning, std::move(text));
   }
   if (members_[*i].is_rejoining) {
-    send(*i, SendStart{info_.id, to_ns(*start_)});
+    if (is_start_known_) send(*i, SendStart{info_.id, to_ns(*start_)});
   } else {
     arm_if_all_ready(now);
   }
 }
 
+bool Run::is_all_armed() const {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.is_armed; });
+}
+
 void Run::arm_if_all_ready(Instant now) {
-  if (stage_ != RunStage::arming) return;
-  if (!std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.is_armed; }))
-    return;
-  set_start(now + kStartLead);
-  const Duration lead = kStartLead;
+  if (stage_ == RunStage::arming && !fixed_start_ && is_all_armed()) fix_start(now + kStartLead);
+}
+
+void Run::fix_start(Instant start) {
+  fixed_start_ = start;
+  info_.start_boot_ns = to_ns(start);
+  info_.boot_id = boot_id_;
   info_.started_wall_ms =
-      info_.submitted_wall_ms + (*start_ - created_) / std::chrono::milliseconds(1);
+      info_.submitted_wall_ms + (start - created_) / std::chrono::milliseconds(1);
+  actions_.emplace_back(run_action::StoreStart{});
+}
+
+void Run::on(const run_input::StartStored&, Instant now) {
+  if (stage_ != RunStage::arming || !fixed_start_) return;
+  const Duration lead = *fixed_start_ - now;
+  if (lead < kMinStartLead) {
+    // The store was slow, and will be as slow again.
+    const Duration took = kStartLead - lead;
+    return fix_start(now + took + kStartLead);
+  }
+  set_start(*fixed_start_);
   set_stage(RunStage::armed, *start_);
   log(Severity::info,
       "run armed starts_in_ms=" + std::to_string(lead / std::chrono::milliseconds(1)));
@@ -305,247 +277,6 @@ void Run::on(const run_input::Committed& input, Instant now) {
   close_if_complete(now, false);
 }
 
-void Run::on(const run_input::Lost& input, Instant now) {
-  const auto i = index_of(input.agent);
-  if (!i || members_[*i].is_lost) return;
-  if (stage_ == RunStage::preparing) {
-    members_[*i].is_lost = true;
-    members_[*i].reply = {{"lost", "was lost before it answered: " + input.cause, 0, 0}};
-    judge_replies(false, now);
-    return;
-  }
-  if (stage_ <= RunStage::armed) {
-    members_[*i].is_lost = true;
-    info_.agents[*i].lost_reason = input.cause;
-    fail_before_start("agent " + input.agent + " was lost before the start: " + input.cause);
-    return;
-  }
-  // Everything it had to say is here already: nothing is missing without it.
-  if (members_[*i].is_finished && missing_records(*i).empty()) return;
-  members_[*i].is_lost = true;
-  members_[*i].lost_since = now;
-  info_.agents[*i].lost_reason = input.cause;
-  info_.agents[*i].lost_at_ns = (now - *start_).count();
-  // A warning: the verdict has a rule of its own for lost agents, and this one may come back.
-  log(Severity::warning, "agent lost agent=" + input.agent + " cause=\"" + input.cause +
-                             "\" records_stored=" + std::to_string(committed(*i)));
-  actions_.emplace_back(run_action::Save{});
-  watch_for_mass_loss(now);
-  collect_if_all_finished(now);
-  close_if_complete(now, false);
-}
-
-void Run::on(const run_input::Back& input, Instant now) {
-  const auto i = index_of(input.agent);
-  if (!i) return;
-  Member& member = members_[*i];
-  member.is_awaited = false;
-  if (stage_ < RunStage::armed) {
-    member.is_back = member.is_lost;
-    return;
-  }
-  if (!input.has_run && member.is_rejoining && !is_over(now)) {
-    send_rest_of_share(*i, now);
-    return;
-  }
-  if (!input.has_run) {
-    // It has ended the run while it was away: asked to stop, it says again how many records there
-    // were.
-    if (!member.is_finished)
-      send(*i, SendStop{info_.id, Duration{}, "the run is not live on this agent"});
-    return;
-  }
-  log(Severity::info, "agent back agent=" + input.agent);
-  if (member.is_lost) take_back(*i);
-  // What was sent while it was away is said again; agents ignore what they know.
-  if (is_cut_off_) deadline_ = std::max(deadline_, now + kCutOffGrace);
-  if ((!info_.agents[*i].start_skew_ns || member.is_rejoining) && member.is_armed)
-    send(*i, SendStart{info_.id, to_ns(*start_)});
-  if (stop_ && !member.is_finished) send(*i, *stop_);
-}
-
-void Run::take_back(std::size_t member) {
-  members_[member].is_lost = false;
-  members_[member].lost_since.reset();
-  info_.agents[member].lost_reason.clear();
-  info_.agents[member].lost_at_ns.reset();
-  actions_.emplace_back(run_action::Save{});
-}
-
-// An agent that was restarted.
-
-void Run::on(const run_input::Account& input, Instant now) {
-  const auto i = index_of(input.agent);
-  if (!i) return;
-  for (DeadIncarnation& dead : info_.agents[*i].dead) {
-    if (dead.incarnation != input.account.incarnation) continue;
-    if (dead.last_seq == input.account.last_seq) return;
-    dead.last_seq = input.account.last_seq;
-    if (!input.account.cause.empty()) dead.cause = input.account.cause;
-    actions_.emplace_back(run_action::Save{});
-    close_if_complete(now, false);
-    return;
-  }
-  members_[*i].accounts[input.account.incarnation] = input.account;
-}
-
-void Run::on(const run_input::Restarted& input, Instant now) {
-  const auto i = index_of(input.agent);
-  if (!i || info_.agents[*i].incarnation == input.incarnation) return;
-  if (stage_ < RunStage::armed || (stage_ == RunStage::armed && now < *start_)) {
-    on(run_input::Lost{input.agent, "it was restarted"}, now);
-    return;
-  }
-  const DeadIncarnation dead = last_death(*i);
-  const std::string& name = info_.agents[*i].name;
-  log(Severity::warning, "agent restarted agent=" + name + " cause=\"" + dead.cause + "\"");
-  if (info_.agents[*i].dead.size() >= kMaxRestarts) {
-    end_share(*i, dead.last_seq, "it was restarted too often, the last time: " + dead.cause, now);
-  } else if (is_over(now) && !input.has_run) {
-    // The process that is there now has the share, with nothing left of it to do.
-    if (!members_[*i].is_finished) {
-      info_.agents[*i].dead.push_back(dead);
-      info_.agents[*i].incarnation = input.incarnation;
-    }
-    end_share(*i, 0, "it was restarted at the end of the run: " + dead.cause, now);
-  } else {
-    rejoin(*i, input, now);
-  }
-}
-
-// What is known of the end of the process that had the share.
-DeadIncarnation Run::last_death(std::size_t i) const {
-  const Member& member = members_[i];
-  DeadIncarnation dead{info_.agents[i].incarnation, committed(i), "it was restarted"};
-  const auto known = member.accounts.find(dead.incarnation);
-  if (known != member.accounts.end()) {
-    dead.last_seq = std::max(known->second.last_seq, committed(i));
-    if (!known->second.cause.empty()) dead.cause = known->second.cause;
-  } else if (member.is_finished) {
-    dead.last_seq = member.last_seq;
-  }
-  return dead;
-}
-
-// What it had to say is all there will be of its share.
-void Run::end_share(std::size_t i, std::optional<std::uint64_t> last_seq, const std::string& reason,
-                    Instant now) {
-  Member& member = members_[i];
-  RunAgent& agent = info_.agents[i];
-  member.is_lost = false;
-  member.is_rejoining = false;
-  if (!member.is_finished) {
-    member.is_finished = true;
-    member.last_seq = last_seq.value_or(committed(i));
-    agent.last_seq = member.last_seq;
-    agent.lost_reason = reason;
-    if (!agent.lost_at_ns) agent.lost_at_ns = (now - *start_).count();
-  }
-  actions_.emplace_back(run_action::Save{});
-  collect_if_all_finished(now);
-  close_if_complete(now, false);
-}
-
-void Run::rejoin(std::size_t i, const run_input::Restarted& input, Instant now) {
-  RunAgent& agent = info_.agents[i];
-  // Also one without a record: what it did in its first interval is unknown if its machine lost
-  // power.
-  agent.dead.push_back(last_death(i));
-  // Those in between were given the share by a controller that did not live to store it.
-  for (const auto& [incarnation, account] : members_[i].accounts) {
-    if (incarnation > agent.incarnation && incarnation < input.incarnation)
-      agent.dead.push_back({incarnation, account.last_seq, account.cause});
-  }
-  agent.incarnation = input.incarnation;
-  agent.last_seq.reset();
-  Member fresh;
-  fresh.committed = std::move(members_[i].committed);
-  fresh.is_rejoining = true;
-  fresh.is_armed = input.has_run;
-  members_[i] = std::move(fresh);
-  take_back(i);
-  if (!input.has_run) send_rest_of_share(i, now);
-}
-
-void Run::send_rest_of_share(std::size_t i, Instant now) {
-  const Result<Timeline> timeline = timeline_of(info_);
-  if (!timeline) return;  // it was good when the run was prepared
-  std::vector<SendPrepare> parts = divide_run(info_.id, info_.plan, *timeline, descriptor_set_);
-  parts[i].timeline = share_of(*timeline, i, now - *start_);
-  members_[i].rejoin_at.reset();
-  send(i, std::move(parts[i]));
-}
-
-void Run::take_rejoining_reply(std::size_t i, const std::vector<AgentProblem>& problems,
-                               Instant now) {
-  RunAgent& agent = info_.agents[i];
-  if (problems.empty()) {
-    agent.lost_reason.clear();
-    agent.lost_at_ns.reset();
-    return;
-  }
-  // What is in its way may go: it is asked again until the run is over.
-  members_[i].rejoin_at = now + kRejoinRetry;
-  const std::string reason =
-      "it was restarted and cannot take up its share: " + describe(problems.front());
-  if (agent.lost_reason == reason) return;
-  agent.lost_reason = reason;
-  if (!agent.lost_at_ns) agent.lost_at_ns = (now - *start_).count();
-  log(Severity::warning,
-      "agent cannot rejoin agent=" + agent.name + " cause=\"" + describe(problems.front()) + "\"");
-  actions_.emplace_back(run_action::Save{});
-}
-
-void Run::tick_awaited(Instant now) {
-  if (now < adopted_at_ + kAdoptionWait) return;
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    if (!std::exchange(members_[i].is_awaited, false)) continue;
-    on(run_input::Lost{info_.agents[i].name, "it was not heard within " +
-                                                 format_duration(kAdoptionWait) +
-                                                 " of the controller's restart"},
-       now);
-  }
-}
-
-void Run::tick_rejoining(Instant now) {
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    if (members_[i].is_rejoining && members_[i].rejoin_at && now >= *members_[i].rejoin_at)
-      send_rest_of_share(i, now);
-  }
-}
-
-void Run::watch_for_mass_loss(Instant now) {
-  if (is_mass_loss_known_ || members_.size() < 2) return;
-  const auto lost = static_cast<std::size_t>(
-      std::count_if(members_.begin(), members_.end(), [&](const Member& m) {
-        return m.is_lost && m.lost_since && now - *m.lost_since <= kMassLossWindow;
-      }));
-  if (2 * lost <= members_.size()) return;
-  is_mass_loss_known_ = true;
-  log(Severity::warning, std::to_string(lost) + " of " + std::to_string(members_.size()) +
-                             " agents were lost within " + format_duration(kMassLossWindow) +
-                             ": this controller or its network is probably at fault");
-}
-
-// A run that outlived its controller.
-
-void Run::on(const run_input::StartKnown& input, Instant) {
-  if (is_start_known_ || !start_) return;
-  is_start_known_ = true;
-  set_start(input.start);
-  if (stage_ == RunStage::armed) deadline_ = *start_;
-  if (stage_ == RunStage::running) deadline_ = planned_end();
-  actions_.emplace_back(run_action::Save{});
-}
-
-void Run::on(const run_input::Abandon& input, Instant) {
-  info_.end_reason = input.reason;
-  if (start_) info_.length = std::clamp(input.length, Duration{}, info_.plan.length());
-  log(Severity::error, "run closed as crashed cause=\"" + input.reason + "\"");
-  set_stage(RunStage::finished, deadline_);
-  actions_.emplace_back(run_action::Close{});
-}
-
 void Run::on(const run_input::Stop& input, Instant now) {
   if (stage_ == RunStage::waiting || stage_ == RunStage::preparing) {
     refuse({"the run was ended before it started: " + input.reason}, 105);
@@ -558,10 +289,10 @@ void Run::on(const run_input::Stop& input, Instant now) {
     info_.end = RunEnd::stopped;
     return;
   }
-  if ((stage_ == RunStage::running || stage_ == RunStage::armed) && now < planned_end()) {
+  if ((stage_ == RunStage::running || stage_ == RunStage::armed) && !is_over(now)) {
     info_.end = RunEnd::stopped;
     info_.end_reason = input.reason;
-    info_.length = now - *start_;
+    info_.length = std::clamp(now - *start_, Duration{}, info_.plan.length());
     log(Severity::warning, "run stopped cause=\"" + input.reason + "\"");
     set_stage(RunStage::draining, now + info_.plan.drain + kDrainGrace);
     if (!input.at_once) send_stop_to_unfinished(info_.plan.drain, input.reason);
@@ -580,6 +311,7 @@ void Run::on(const run_input::FinalSample& input, Instant now) {
 
 void Run::on(const run_input::Tick&, Instant now) {
   if (was_adopted_) tick_awaited(now);
+  if (!is_start_known_) return;  // nothing can be due
   if (stage_ == RunStage::running) tick_rejoining(now);
   if (now < deadline_ && stage_ != RunStage::running) return;
   switch (stage_) {
@@ -603,6 +335,10 @@ void Run::on(const run_input::Tick&, Instant now) {
       judge_replies(true, now);
       return;
     case RunStage::arming: {
+      if (fixed_start_) {
+        fail_before_start("its start could not be stored in time: see the store's trouble above");
+        return;
+      }
       std::vector<std::string> late;
       for (std::size_t i = 0; i < members_.size(); ++i) {
         if (!members_[i].is_armed) late.push_back(info_.agents[i].name);
@@ -661,6 +397,7 @@ void Run::fail_before_start(const std::string& reason) {
   info_.end = RunEnd::failed;
   info_.end_reason = reason;
   info_.started_wall_ms = 0;
+  info_.start_boot_ns.reset();
   log(Severity::warning, "run failed cause=\"" + reason + "\"");
   set_stage(RunStage::finished, deadline_);
   actions_.emplace_back(run_action::Close{});
@@ -733,6 +470,15 @@ void Run::close_if_complete(Instant now, bool is_late) {
 
 // Helpers.
 
+std::string Run::describe(const AgentProblem& problem) {
+  std::string text = problem.what + ": " + problem.text;
+  if (problem.needed != 0) {
+    text += " (needed " + format_count(problem.needed) + ", there are " +
+            format_count(problem.available) + ")";
+  }
+  return text;
+}
+
 const RunAgent* Run::member(const std::string& agent_id) const {
   const auto it = std::find_if(info_.agents.begin(), info_.agents.end(),
                                [&](const RunAgent& a) { return a.agent_id == agent_id; });
@@ -756,6 +502,7 @@ std::optional<Duration> Run::lease_of(const std::string& agent_id,
 
 void Run::set_start(Instant start) {
   start_ = start;
+  if (!is_start_known_) return;  // a guess is not stored
   info_.start_boot_ns = to_ns(start);
   info_.boot_id = boot_id_;
 }

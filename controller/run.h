@@ -8,8 +8,8 @@
 //
 //   - waiting: for as many free agents as the plan asks for
 //   - preparing: each agent checks its share; all answers are awaited, all problems reported
-//   - arming: agents open their connections
-//   - armed: start-at-T has been sent
+//   - arming: agents open their connections; then T is fixed and stored
+//   - armed: T has been told to everybody
 //   - running: from T to the end of the last phase, or a stop
 //   - draining: agents wait for the last answers, then say how many records there are
 //   - collecting: until those are committed, and the target was looked at once more
@@ -20,7 +20,9 @@
 // the same T. A run that has lost every agent is held open until their leases have ended after its
 // planned end: it may be the controller's own network that is down.
 //
-// A run that an earlier controller process left (Adopted) goes on from what the store has of it.
+// A run that an earlier controller process left (Adopted) goes on from what the store has of it. If
+// the machine was rebooted, T is known by the wall clock only, until an agent tells it; nobody is
+// started by such a guess before kAdoptionWait.
 
 #include <cstdint>
 #include <map>
@@ -42,7 +44,8 @@ inline constexpr Duration kPrepareDeadline = std::chrono::seconds(30);
 inline constexpr Duration kArmDeadline =
     std::chrono::seconds(60);  // and 10 ms for every connection of the largest share
 inline constexpr Duration kStartLead = std::chrono::milliseconds(500);
-inline constexpr Duration kDrainGrace = std::chrono::seconds(10);  // over the plan's drain
+inline constexpr Duration kMinStartLead = std::chrono::milliseconds(250);  // once T is stored
+inline constexpr Duration kDrainGrace = std::chrono::seconds(10);          // over the plan's drain
 inline constexpr Duration kCutOffGrace = std::chrono::seconds(5);  // from "stop at once" to "lost"
 inline constexpr Duration kCollectDeadline = std::chrono::seconds(30);
 inline constexpr Duration kFinalSampleDeadline = std::chrono::seconds(5);
@@ -112,14 +115,11 @@ struct Account {
   std::string agent;
   AgentAccount account;
 };
+// What StoreStart asked for is committed.
+struct StartStored {};
 // T by this controller's clock, from an agent: for a run from before a reboot.
 struct StartKnown {
   Instant start;
-};
-// Nobody will go on with it.
-struct Abandon {
-  std::string reason;
-  Duration length{};  // as far as it was run
 };
 struct Stop {
   bool at_once = false;
@@ -135,8 +135,8 @@ struct Tick {};
 using RunInput =
     std::variant<run_input::Agents, run_input::PrepareReply, run_input::Armed, run_input::Started,
                  run_input::Finished, run_input::Committed, run_input::Lost, run_input::Back,
-                 run_input::Restarted, run_input::Account, run_input::StartKnown,
-                 run_input::Abandon, run_input::Stop, run_input::FinalSample, run_input::Tick>;
+                 run_input::Restarted, run_input::Account, run_input::StartStored,
+                 run_input::StartKnown, run_input::Stop, run_input::FinalSample, run_input::Tick>;
 
 namespace run_action {
 
@@ -157,7 +157,10 @@ struct Log {
 };
 // info() has changed in a way that the store must know.
 struct Save {};
-// T is fixed; look at the target every interval from now on.
+// Like Save; StartStored when it is committed. Agents are told T after that: a controller that dies
+// in between leaves no agent at work on a run that its store does not have.
+struct StoreStart {};
+// T is told; look at the target every interval from now on.
 struct StartSampling {};
 struct TakeFinalSample {};
 // The end: agents are free, the summary can be made.
@@ -165,9 +168,10 @@ struct Close {};
 
 }  // namespace run_action
 
-using RunAction = std::variant<run_action::Send, run_action::Accepted, run_action::Refused,
-                               run_action::Log, run_action::Save, run_action::StartSampling,
-                               run_action::TakeFinalSample, run_action::Close>;
+using RunAction =
+    std::variant<run_action::Send, run_action::Accepted, run_action::Refused, run_action::Log,
+                 run_action::Save, run_action::StoreStart, run_action::StartSampling,
+                 run_action::TakeFinalSample, run_action::Close>;
 
 class Run {
  public:
@@ -239,8 +243,8 @@ class Run {
   void on(const run_input::Back& input, Instant now);
   void on(const run_input::Restarted& input, Instant now);
   void on(const run_input::Account& input, Instant now);
+  void on(const run_input::StartStored& input, Instant now);
   void on(const run_input::StartKnown& input, Instant now);
-  void on(const run_input::Abandon& input, Instant now);
   void on(const run_input::Stop& input, Instant now);
   void on(const run_input::FinalSample& input, Instant now);
   void on(const run_input::Tick& input, Instant now);
@@ -248,9 +252,13 @@ class Run {
   void prepare(const std::vector<run_input::Agents::One>& chosen, Instant now);
   void judge_replies(bool is_late, Instant now);
   void refuse(std::vector<std::string> problems, int exit_code);
+  bool is_all_armed() const;
   void arm_if_all_ready(Instant now);
+  void fix_start(Instant start);
+  void take_start(Instant start, Instant now);
   void fail_before_start(const std::string& reason);
   void set_start(Instant start);
+  bool is_start_owed(std::size_t member) const;
   void end_share(std::size_t member, std::optional<std::uint64_t> last_seq,
                  const std::string& reason, Instant now);
   DeadIncarnation last_death(std::size_t member) const;
@@ -262,7 +270,7 @@ class Run {
   void watch_for_mass_loss(Instant now);
   void tick_rejoining(Instant now);
   void tick_awaited(Instant now);
-  bool is_over(Instant now) const { return stop_ || now >= planned_end(); }
+  bool is_over(Instant now) const { return stop_ || (is_start_known_ && now >= planned_end()); }
   Instant answer_deadline() const;
   std::uint64_t committed(std::size_t member) const;
   std::vector<std::string> missing_records(std::size_t member) const;
@@ -272,6 +280,7 @@ class Run {
   void close_if_complete(Instant now, bool is_late);
   void send_stop_to_unfinished(Duration drain, const std::string& reason);
   void set_stage(RunStage stage, Instant deadline);
+  static std::string describe(const AgentProblem& problem);
   void log(RunEvent::Severity severity, std::string text);
   void send(std::size_t member, ControllerMessage message);
   std::optional<std::size_t> index_of(const std::string& agent) const;
@@ -282,7 +291,8 @@ class Run {
   Instant created_;
   Duration wait_;
   RunStage stage_ = RunStage::waiting;
-  Instant deadline_;  // of the stage
+  Instant deadline_;                    // of the stage
+  std::optional<Instant> fixed_start_;  // being stored: told to nobody yet
   std::optional<Instant> start_;
   std::vector<Member> members_;  // parallel to info_.agents
   std::vector<run_input::Agents::One> online_;

@@ -37,10 +37,17 @@ class CoordinatorTest : public testing::Test {
   void step(Event event) {
     for (Action& action : coordinator_->step(std::move(event), now_)) {
       if (auto* write = std::get_if<action::Write>(&action)) write_(write->op);
-      if (auto* barrier = std::get_if<action::Barrier>(&action)) barrier_ = barrier->barrier;
+      if (auto* barrier = std::get_if<action::Barrier>(&action)) {
+        barrier_ = barrier->barrier;
+        barriers_.push_back(barrier_);
+      }
       if (auto* log = std::get_if<action::Log>(&action)) log_ += log->text + "\n";
       actions_.push_back(std::move(action));
     }
+  }
+  void pass_barriers() {
+    for (const std::uint64_t barrier : std::exchange(barriers_, {}))
+      step(event::BarrierPassed{barrier});
   }
   void tick_after(Duration d) {
     now_ += d;
@@ -117,6 +124,7 @@ class CoordinatorTest : public testing::Test {
       say(agent, AgentPrepareReply{run, {}});
       say(agent, AgentArmed{run, 5, 5, {}});
     }
+    pass_barriers();
     pass(kStartLead);
     EXPECT_EQ(coordinator_->live_run(run)->run().stage(), RunStage::running);
     return run;
@@ -147,7 +155,8 @@ class CoordinatorTest : public testing::Test {
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<Action> actions_;
   std::string log_;
-  std::uint64_t barrier_ = 0;
+  std::uint64_t barrier_ = 0;            // the last one
+  std::vector<std::uint64_t> barriers_;  // that have not passed
   std::map<std::string, RunInfo> info_;  // as written last
   std::map<std::string, RunOutcome> outcome_;
   std::vector<Record> records_;

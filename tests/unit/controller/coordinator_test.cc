@@ -8,6 +8,7 @@ namespace {
 using std::chrono::seconds;
 using test::CoordinatorTest;
 using test::FakeAgent;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST_F(CoordinatorTest, TakesARunThroughToItsEnd) {
@@ -31,6 +32,39 @@ TEST_F(CoordinatorTest, TakesARunThroughToItsEnd) {
   EXPECT_FALSE(std::holds_alternative<WatchEnd>(last<action::Show>()->line));
   step(event::BarrierPassed{barrier_});
   EXPECT_TRUE(std::holds_alternative<WatchEnd>(last<action::Show>()->line));
+}
+
+TEST_F(CoordinatorTest, AnswersASubmissionAndStartsTheRunWhenTheyAreStored) {
+  start();
+  say_hello(hello("pc-1", 1));
+  say_hello(hello("pc-2", 1));
+  const std::string run = submit();
+  for (const char* agent : {"pc-1", "pc-2"}) {
+    say(agent, AgentPrepareReply{run, {}});
+    say(agent, AgentArmed{run, 5, 5, {}});
+  }
+  EXPECT_EQ(last<action::AnswerSubmit>(), nullptr);
+  EXPECT_EQ(sent<SendStart>("pc-1"), nullptr);
+  pass_barriers();
+  ASSERT_NE(last<action::AnswerSubmit>(), nullptr);
+  EXPECT_EQ(last<action::AnswerSubmit>()->answer.run, run);
+  ASSERT_NE(sent<SendStart>("pc-1"), nullptr);
+  EXPECT_EQ(sent<SendStart>("pc-1")->at_controller_ns, info_[run].start_boot_ns);
+}
+
+TEST_F(CoordinatorTest, SaysWhyWhenASubmissionCannotBeStored) {
+  start();
+  say_hello(hello("pc-1", 1));
+  say_hello(hello("pc-2", 1));
+  const std::string run = submit();
+  for (const char* agent : {"pc-1", "pc-2"}) {
+    say(agent, AgentPrepareReply{run, {}});
+    say(agent, AgentArmed{run, 5, 5, {}});
+  }
+  pass(kArmDeadline + seconds(1));
+  ASSERT_NE(last<action::AnswerSubmit>(), nullptr);
+  EXPECT_EQ(last<action::AnswerSubmit>()->answer.exit_code, 1);
+  EXPECT_THAT(last<action::AnswerSubmit>()->answer.problems, ElementsAre(HasSubstr("stored")));
 }
 
 TEST_F(CoordinatorTest, TellsWatchersTheEndEvenIfTheStoreCannotBeWritten) {

@@ -85,6 +85,7 @@ class RunTest : public testing::Test {
     accept("pc-2");
     arm("pc-1");
     arm("pc-2");
+    step(run_input::StartStored{});
     tick_after(kStartLead);
     EXPECT_EQ(run_->stage(), RunStage::running);
     sent_.clear();
@@ -116,6 +117,10 @@ TEST_F(RunTest, GoesFromSubmissionToItsEnd) {
   EXPECT_EQ(accepted_, 1);
   arm("pc-2");
   arm("pc-1");
+  EXPECT_EQ(run_->stage(), RunStage::arming);
+  EXPECT_EQ(run_->info().start_boot_ns, to_ns(now_ + kStartLead)) << "it is being stored";
+  EXPECT_TRUE(receivers<SendStart>().empty());
+  step(run_input::StartStored{});
   EXPECT_EQ(run_->stage(), RunStage::armed);
   EXPECT_EQ(run_->info().state, RunState::armed);
   EXPECT_EQ(sampling_, 1);
@@ -476,11 +481,80 @@ TEST_F(RunTest, DoesNotWaitForeverForTheFinalSample) {
   EXPECT_EQ(closed_, 1);
 }
 
+TEST_F(RunTest, FixesItsStartAnewWhenTheStoreWasTooSlow) {
+  make(1);
+  agents_come(1);
+  accept("pc-1");
+  arm("pc-1");
+  now_ += seconds(4);
+  step(run_input::StartStored{});
+  EXPECT_TRUE(receivers<SendStart>().empty()) << "it is past";
+  now_ += seconds(4);
+  step(run_input::StartStored{});
+  EXPECT_EQ(last<SendStart>().at_controller_ns, *run_->info().start_boot_ns);
+  EXPECT_GE(*run_->start(), now_ + kMinStartLead);
+}
+
+TEST_F(RunTest, FailsWhenItsStartCannotBeStored) {
+  make(1);
+  agents_come(1);
+  accept("pc-1");
+  arm("pc-1");
+  tick_after(kArmDeadline + seconds(1));
+  EXPECT_EQ(closed_, 1);
+  EXPECT_THAT(run_->info().end_reason, HasSubstr("could not be stored"));
+  EXPECT_FALSE(run_->info().start_boot_ns);
+  EXPECT_THAT(receivers<SendStop>(), ElementsAre("pc-1"));
+}
+
+// A run of two agents that was adopted after a reboot, 60 s after T by the wall clock.
+class RebootedRunTest : public RunTest {
+ protected:
+  void adopt() {
+    make(2, "", seconds(600));
+    start();
+    controller::Run::Adopted adopted;
+    adopted.info = run_->info();
+    adopted.boot_id = "boot-2";
+    adopted.is_start_known = false;
+    adopted.start = now_ - seconds(60);
+    run_ = std::make_unique<controller::Run>(std::move(adopted), now_);
+    sent_.clear();
+  }
+};
+
+TEST_F(RebootedRunTest, WaitsWithARestartedAgentUntilAnotherHasToldTheStart) {
+  adopt();
+  step(run_input::Restarted{"pc-2", 103, false});
+  tick_after(seconds(1));
+  EXPECT_TRUE(sent_.empty()) << "what is left of its share is not known";
+  const Instant start = now_ - seconds(75);
+  step(run_input::Back{"pc-1", true});
+  step(run_input::StartKnown{start});
+  tick_after(seconds(1));
+  ASSERT_THAT(receivers<SendPrepare>(), ElementsAre("pc-2"));
+  accept("pc-2");
+  arm("pc-2");
+  EXPECT_EQ(last<SendStart>().at_controller_ns, to_ns(start));
+}
+
+TEST_F(RebootedRunTest, TakesTheWallClocksWordWhenNobodyTells) {
+  adopt();
+  const Instant guess = *run_->start();
+  step(run_input::Restarted{"pc-1", 103, false});
+  step(run_input::Restarted{"pc-2", 103, false});
+  tick_after(kAdoptionWait);
+  EXPECT_THAT(receivers<SendPrepare>(), ElementsAre("pc-1", "pc-2"));
+  EXPECT_EQ(*run_->start(), guess);
+  EXPECT_THAT(log_, HasSubstr("start guessed"));
+}
+
 TEST_F(RunTest, AFailedFinalSampleIsNamedAndEndsTheRun) {
   make(1, "127.0.0.1:7001");
   agents_come(1);
   accept("pc-1");
   arm("pc-1");
+  step(run_input::StartStored{});
   tick_after(kStartLead);
   tick_after(seconds(10));
   finish("pc-1", 10);
@@ -494,6 +568,7 @@ TEST_F(RunTest, FailsWhenAgentsEndBeforeThePlanDoes) {
   agents_come(1);
   accept("pc-1");
   arm("pc-1");
+  step(run_input::StartStored{});
   tick_after(kStartLead);
   now_ += seconds(2);
   finish("pc-1", 2, "the workers died");
@@ -505,7 +580,7 @@ TEST_F(RunTest, FailsWhenAgentsEndBeforeThePlanDoes) {
 
 // Whatever happens or does not happen, a run ends: for each stage, nobody says anything any more.
 TEST_F(RunTest, EndsFromEveryStageByTimeAlone) {
-  for (int said = 0; said <= 7; ++said) {
+  for (int said = 0; said <= 8; ++said) {
     closed_ = 0;
     make(2, "127.0.0.1:7001");
     if (said >= 1) agents_come(2);
@@ -513,8 +588,9 @@ TEST_F(RunTest, EndsFromEveryStageByTimeAlone) {
     if (said >= 3) accept("pc-2");
     if (said >= 4) arm("pc-1");
     if (said >= 5) arm("pc-2");
-    if (said >= 6) tick_after(kStartLead);
-    if (said >= 7) {
+    if (said >= 6) step(run_input::StartStored{});
+    if (said >= 7) tick_after(kStartLead);
+    if (said >= 8) {
       tick_after(seconds(10));
       finish("pc-1", 3);
     }
