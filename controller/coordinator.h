@@ -104,6 +104,7 @@ class Coordinator {
   void hold_copies(const AgentHello& hello, const Registry::Admission& admission, Instant now);
   Registry::Reserved names_in_runs() const;
   void resume(const Speaker& who, const AgentHello& hello, Instant now);
+  void tell_to_stop(const Speaker& who, const std::string& run);
   void acknowledge_closed(const Speaker& who, const std::string& run, std::uint64_t incarnation);
   static void learn_start(LiveRun& run, const AgentEntry& agent, Instant now);
   void lose(const std::string& id, std::uint64_t incarnation, const std::string& cause,

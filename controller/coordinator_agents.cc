@@ -138,9 +138,13 @@ void Coordinator::resume(const Speaker& who, const AgentHello& hello, Instant no
   }
   if (hello.running.empty() || live(hello.running) != nullptr) return;
   acknowledge_closed(who, hello.running, who.incarnation);
-  send(who.stream, SendStop{hello.running, Duration{}, "the run has ended for this controller"});
-  log(Severity::warning, "agent told to stop agent=" + who.name + " run=" + hello.running +
-                             " cause=\"not live here\"");
+  tell_to_stop(who, hello.running);
+}
+
+void Coordinator::tell_to_stop(const Speaker& who, const std::string& run) {
+  send(who.stream, SendStop{run, Duration{}, "the run has ended for this controller"});
+  log(Severity::warning,
+      "agent told to stop agent=" + who.name + " run=" + run + " cause=\"not live here\"");
 }
 
 void Coordinator::acknowledge_closed(const Speaker& who, const std::string& run,
@@ -178,7 +182,9 @@ void Coordinator::said(const Speaker& who, AgentPrepareReply& m, Instant now) {
 }
 
 void Coordinator::said(const Speaker& who, AgentArmed& m, Instant now) {
-  if (LiveRun* run = live_run_of(m.run, who)) run->step(run_input::Armed{who.name, m}, now);
+  if (LiveRun* run = live_run_of(m.run, who)) return run->step(run_input::Armed{who.name, m}, now);
+  // Its run ended while it got ready: nobody will start it.
+  if (!live_.contains(m.run)) tell_to_stop(who, m.run);
 }
 
 void Coordinator::said(const Speaker& who, AgentStarted& m, Instant now) {

@@ -245,6 +245,11 @@ void Run::on(const run_input::Finished& input, Instant now) {
     }
     return;
   }
+  if (members_[*i].is_rejoining && input.last_seq == 0 && !is_over(now)) {
+    // It gave up before it was started again, maybe an earlier time than this one.
+    members_[*i].rejoin_at = now + kRejoinRetry;
+    return;
+  }
   if (input.last_seq < committed(*i)) {
     on(run_input::Lost{input.agent, "it does not know the run any more: " + input.reason}, now);
     return;

@@ -175,6 +175,8 @@ void Run::rejoin(std::size_t i, const run_input::Restarted& input, Instant now) 
 void Run::send_rest_of_share(std::size_t i, Instant now) {
   members_[i].rejoin_at = now;
   if (!is_start_known_) return;  // what is left of it is not known either
+  if (is_over(now))
+    return end_share(i, 0, "it was restarted, and the run was over when it could begin again", now);
   const Result<Timeline> timeline = timeline_of(info_);
   if (!timeline) return;  // it was good when the run was prepared
   std::vector<SendPrepare> parts = divide_run(info_.id, info_.plan, *timeline, descriptor_set_);

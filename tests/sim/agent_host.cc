@@ -103,14 +103,20 @@ bool AgentHost::begin() {
 
 // Before the process is gone: what no record will ever tell of.
 void AgentHost::account_for_loss(bool is_power_cut) {
+  if (is_power_cut) {
+    for (const auto& [client, sent] : process_->undurable) {
+      Truth& truth = outside_.target.truth(client);
+      truth.has_lost_counts = true;
+      truth.may_be_lost += sent;
+    }
+  }
   FakeCrew* crew = process_->crew.get();
   if (crew == nullptr) return;
   crew->release();
   Truth& truth = outside_.target.truth(crew->client());
-  if (is_power_cut)
-    truth.may_be_lost += truth.sent - crew->handed_over() + process_->undurable;
-  else if (!crew->is_all_in_slots())
-    truth.may_be_lost += truth.sent - crew->handed_over();
+  if (!is_power_cut && crew->is_all_in_slots()) return;
+  truth.has_lost_counts = true;
+  truth.may_be_lost += truth.sent - crew->handed_over();
 }
 
 // A process that is killed does not tidy up: its files stay, until the machine loses power.
@@ -192,9 +198,9 @@ void AgentHost::carry_out(a::Event event, std::uint64_t term) {
   const std::uint64_t sent = closed ? closed->record.counters.sent : 0;
   const a::Actions actions = process_->session->step(std::move(event), now(), term);
   if (!process_->spool->in_trouble())
-    process_->undurable = 0;
-  else
-    process_->undurable += sent;
+    process_->undurable.clear();
+  else if (process_->crew)
+    process_->undurable[process_->crew->client()] += sent;
   for (a::Action action : actions) {
     std::visit([this](auto& one) { act(one); }, action);
     if (!process_ || process_->number != number) return;

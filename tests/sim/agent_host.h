@@ -85,8 +85,9 @@ class AgentHost {
     std::unique_ptr<agent::Spool> spool;
     std::unique_ptr<agent::Session> session;
     std::shared_ptr<FakeCrew> crew;
-    std::uint64_t undurable = 0;            // sent requests in records that the disk has not taken
-    std::optional<agent::Prepare> checked;  // between a pre-flight and OpenWorkers
+    // Sent requests in records that the disk has not taken.
+    std::map<Client, std::uint64_t> undurable;
+    std::optional<agent::Prepare> checked;           // between a pre-flight and OpenWorkers
     std::map<std::uint32_t, ShareTimeline> changes;  // checked, by epoch
     std::string agent_name;                          // that `checked` knows the agent by
     Network::StreamId stream = 0;

@@ -36,6 +36,8 @@ struct Truth {
   std::map<std::uint32_t, std::uint64_t> sent_in_epoch;
   // Sent requests that no record need tell of: an open interval that went with a power cut.
   std::uint64_t may_be_lost = 0;
+  // Counts went that were not on a disk; with them outcomes of requests that had been sent before.
+  bool has_lost_counts = false;
 };
 
 class FakeTarget {

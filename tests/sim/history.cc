@@ -45,7 +45,8 @@ bool is_quiet(Cluster& cluster) {
     if (run.info.state != controller::RunState::finished) return false;
   for (const auto& agent : cluster.agents()) {
     const agent::Session* s = agent->session();
-    if (s && (s->state() != agent::Session::State::idle || s->spool().size() > 0)) return false;
+    // One that is not there may have something to say when it is.
+    if (!s || s->state() != agent::Session::State::idle || s->spool().size() > 0) return false;
   }
   return true;
 }

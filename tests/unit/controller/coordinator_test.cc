@@ -52,6 +52,19 @@ TEST_F(CoordinatorTest, AnswersASubmissionAndStartsTheRunWhenTheyAreStored) {
   EXPECT_EQ(sent<SendStart>("pc-1")->at_controller_ns, info_[run].start_boot_ns);
 }
 
+TEST_F(CoordinatorTest, ReleasesAnAgentThatArmsForARunThatHasEnded) {
+  start();
+  const std::string run = start_run();
+  step(event::Stop{++token_, run, true});
+  say("pc-1", AgentFinished{run, 0, "stopped"});
+  say("pc-2", AgentFinished{run, 0, "stopped"});
+  ASSERT_EQ(coordinator_->live_run(run), nullptr);
+  actions_.clear();
+  say("pc-1", AgentArmed{run, 5, 5, {}});
+  ASSERT_NE(sent<SendStop>("pc-1"), nullptr);
+  EXPECT_EQ(sent<SendStop>("pc-1")->run, run);
+}
+
 TEST_F(CoordinatorTest, SaysWhyWhenASubmissionCannotBeStored) {
   start();
   say_hello(hello("pc-1", 1));

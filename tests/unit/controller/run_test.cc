@@ -346,6 +346,21 @@ TEST_F(RunTest, AsksARestartedAgentAgainUntilItCanDoItsShare) {
   EXPECT_TRUE(run_->info().agents[1].lost_reason.empty());
 }
 
+TEST_F(RunTest, AsksARestartedAgentAgainThatGaveUpWhileItWasAway) {
+  make(1);
+  agents_come(1);
+  accept("pc-1");
+  arm("pc-1");
+  step(run_input::StartStored{});
+  tick_after(kStartLead);
+  step(run_input::Restarted{"pc-1", 103, false});
+  sent_.clear();
+  step(run_input::Finished{"pc-1", 0, "no controller was heard for 1m"});
+  EXPECT_EQ(run_->stage(), RunStage::running);
+  tick_after(kRejoinRetry);
+  EXPECT_THAT(receivers<SendPrepare>(), ElementsAre("pc-1"));
+}
+
 TEST_F(RunTest, AnAgentThatIsRestartedAtTheEndHasNothingLeftToDo) {
   make(2);
   start();
