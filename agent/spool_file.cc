@@ -14,6 +14,8 @@
 #include <map>
 #include <sstream>
 
+#include "service/durable_rename.h"
+
 namespace spate::agent {
 namespace {
 
@@ -115,8 +117,6 @@ Result<void> check_header(const std::string& path) {
 Result<void> check_contents(SQLite::Database& db, const std::string& path) {
   const int id = db.execAndGet("PRAGMA application_id").getInt();
   const int version = db.execAndGet("PRAGMA user_version").getInt();
-  const bool is_new = db.execAndGet("SELECT count(*) FROM sqlite_schema").getInt() == 0;
-  if (is_new && id == 0 && version == 0) return {};
   if (id != kApplicationId) return refused(path, "belongs to another program");
   if (version > kVersion)
     return refused(path, "was written by a newer spate (version " + std::to_string(version) +
@@ -129,13 +129,25 @@ Result<void> check_contents(SQLite::Database& db, const std::string& path) {
   return {};
 }
 
-void create_schema(SQLite::Database& db) {
-  if (db.execAndGet("PRAGMA user_version").getInt() == kVersion) return;
-  SQLite::Transaction transaction(db);
-  db.exec(kSchema);
-  db.exec("PRAGMA application_id = " + std::to_string(kApplicationId));
-  db.exec("PRAGMA user_version = " + std::to_string(kVersion));
-  transaction.commit();
+// Made aside, and renamed when it is whole: whenever this is cut off, the next process makes it
+// anew.
+Result<void> create_file(const std::string& path) {
+  const std::string next = path + ".new";
+  std::error_code error;
+  for (const char* left : {"", "-journal"}) fs::remove(next + left, error);
+  // Of a file that somebody moved away; SQLite would take it for a part of the new one.
+  for (const char* left : {"-wal", "-shm", "-journal"}) fs::remove(path + left, error);
+  {
+    SQLite::Database db(next, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, 0);
+    // Records name targets and runs. SQLite gives its log the same permissions.
+    ::chmod(next.c_str(), S_IRUSR | S_IWUSR);
+    SQLite::Transaction transaction(db);
+    db.exec(kSchema);
+    db.exec("PRAGMA application_id = " + std::to_string(kApplicationId));
+    db.exec("PRAGMA user_version = " + std::to_string(kVersion));
+    transaction.commit();
+  }
+  return durable_rename(next, path);
 }
 
 bool write_all(int fd, std::string_view bytes) {
@@ -270,10 +282,10 @@ Error SpoolFile::failed(const std::string& doing, const std::string& why) const 
 Result<void> SpoolFile::open_file() {
   if (auto header = check_header(path_); !header) return header;
   std::error_code ignored;
-  const bool is_new = !fs::exists(path_, ignored);
-  db_ = std::make_unique<SQLite::Database>(path_, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, 0);
-  // Records name targets and runs. SQLite gives its log the same permissions.
-  if (is_new) ::chmod(path_.c_str(), S_IRUSR | S_IWUSR);
+  if (!fs::exists(path_, ignored)) {
+    if (auto created = create_file(path_); !created) return created;
+  }
+  db_ = std::make_unique<SQLite::Database>(path_, SQLite::OPEN_READWRITE, 0);
   if (auto known = check_contents(*db_, path_); !known) return known;
   if (!checked_) {
     SQLite::Statement check(*db_, "PRAGMA quick_check(1)");
@@ -282,7 +294,6 @@ Result<void> SpoolFile::open_file() {
     checked_ = true;
   }
   db_->exec(kPragmas);
-  create_schema(*db_);
   return {};
 }
 

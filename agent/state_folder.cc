@@ -20,6 +20,7 @@
 
 #include "agent/process.h"
 #include "agent/spool.h"
+#include "service/durable_rename.h"
 
 namespace spate::agent {
 namespace {
@@ -57,33 +58,20 @@ std::string checksum(const std::string& text) {
   return out.data();
 }
 
-bool sync_folder(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool done = ::fsync(fd) == 0;
-  ::close(fd);
-  return done;
-}
-
 // Whole or not at all, also when the power fails.
 Result<void> replace_file(const std::string& folder, const std::string& name,
                           const std::string& text) {
   const std::string path = folder + "/" + name;
   const std::string next = path + ".new";
-  const auto failed = [&] {
-    return Error{ErrorCode::io, "cannot write " + path + ": " + std::strerror(errno) +
-                                    ": make the folder writable, or free space there"};
-  };
   const int fd = ::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return failed();
-  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+  const bool written = fd >= 0 &&
+                       ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                        ::fsync(fd) == 0;
   const int why = errno;
-  ::close(fd);
-  errno = why;
-  if (!written || ::rename(next.c_str(), path.c_str()) != 0 || !sync_folder(folder))
-    return failed();
-  return {};
+  if (fd >= 0) ::close(fd);
+  if (written) return durable_rename(next, path);
+  return Error{ErrorCode::io, "cannot write " + path + ": " + std::strerror(why) +
+                                  ": make the folder writable, or free space there"};
 }
 
 bool is_tmpfs(const std::string& path) {

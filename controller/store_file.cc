@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "controller/store_schema.h"
+#include "service/durable_rename.h"
 
 namespace spate::controller {
 namespace {
@@ -37,7 +38,7 @@ Result<void> check_header(const std::string& path) {
   if (!fs::exists(path, error)) return {};
   if (!fs::is_regular_file(path, error)) return not_ours(path, "it is not a regular file");
   if (fs::file_size(path, error) == 0) {
-    return damaged(path, "it is empty: it was cut off, or creating it was");
+    return damaged(path, "it is empty: it was cut off");
   }
   std::array<char, 16> header{};
   std::ifstream file(path, std::ios::binary);
@@ -61,8 +62,6 @@ Result<void> check_whole_file(SQLite::Database& db, const std::string& path) {
 Result<void> check_identity(SQLite::Database& db, const std::string& path) {
   const int id = db.execAndGet("PRAGMA application_id").getInt();
   const int version = db.execAndGet("PRAGMA user_version").getInt();
-  const bool is_new = db.execAndGet("SELECT count(*) FROM sqlite_schema").getInt() == 0;
-  if (is_new && id == 0 && version == 0) return {};
   if (id != kApplicationId) return not_ours(path, "it belongs to another program");
   if (version > kSchemaVersion) {
     return Error{ErrorCode::conflict, "the store " + path +
@@ -101,6 +100,24 @@ void bring_up_to_date(SQLite::Database& db) {
   db.exec("PRAGMA application_id = " + std::to_string(kApplicationId));
   db.exec("PRAGMA user_version = " + std::to_string(kSchemaVersion));
   transaction.commit();
+}
+
+// Made aside, and renamed when it is whole: whenever this is cut off, the next process makes it
+// anew.
+Result<void> create_file(const std::string& path) {
+  const std::string next = path + ".new";
+  std::error_code error;
+  for (const char* left : {"", "-journal"}) fs::remove(next + left, error);
+  // Of a file that somebody moved away; SQLite would take it for a part of the new one.
+  for (const char* left : {"-wal", "-shm", "-journal"}) fs::remove(path + left, error);
+  {
+    SQLite::Database db(next, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    // Plans may hold secrets in their metadata. SQLite gives the log the same permissions.
+    fs::permissions(next, fs::perms::owner_read | fs::perms::owner_write, error);
+    db.exec(kPageSize);
+    bring_up_to_date(db);
+  }
+  return durable_rename(next, path);
 }
 
 std::string holder(const std::string& lock_path) {
@@ -155,13 +172,11 @@ Result<std::unique_ptr<SQLite::Database>> open_store_file(const std::string& pat
       fs::exists(path + "-wal", error) && fs::file_size(path + "-wal", error) > 0;
   const bool is_small =
       fs::exists(path, error) && fs::file_size(path, error) <= kAlwaysCheckedBytes;
-  const bool is_new = !fs::exists(path, error);
   try {
-    auto db = std::make_unique<SQLite::Database>(path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE,
-                                                 5000);
-    // Plans may hold secrets in their metadata. SQLite gives the log the same permissions.
-    if (is_new) fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write, error);
-    if (is_new) db->exec(kPageSize);
+    if (!fs::exists(path, error)) {
+      if (auto created = create_file(path); !created) return created.error();
+    }
+    auto db = std::make_unique<SQLite::Database>(path, SQLite::OPEN_READWRITE, 5000);
     if (auto identity = check_identity(*db, path); !identity) return identity.error();
     if (check_whole || was_unclean || is_small) {
       if (auto whole = check_whole_file(*db, path); !whole) return whole.error();
