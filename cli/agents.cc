@@ -28,7 +28,10 @@ std::string table(const ops::v1::ListAgentsReply& reply) {
              agent.version(), std::to_string(agent.cpus()), format_count(agent.max_descriptors()),
              fmt::format("{:.1f}s ago", agent.last_seen_s()),
              agent.clock_bound_ns() > 0 ? "+-" + format_latency(agent.clock_bound_ns()) : "-"});
-  return out.to_string();
+  std::string text = out.to_string();
+  for (const auto& agent : reply.agents())
+    if (!agent.note().empty()) text += agent.note() + "\n";
+  return text;
 }
 
 std::string json(const ops::v1::ListAgentsReply& reply) {
@@ -41,6 +44,7 @@ std::string json(const ops::v1::ListAgentsReply& reply) {
                       {"version", agent.version()},
                       {"cpus", agent.cpus()},
                       {"max_descriptors", agent.max_descriptors()},
+                      {"note", agent.note()},
                       {"last_seen_s", agent.last_seen_s()},
                       {"clock_offset_ns", agent.clock_offset_ns()},
                       {"clock_bound_ns", agent.clock_bound_ns()}});

@@ -121,6 +121,7 @@ void Coordinator::on(event::ListAgents& e, Instant now) {
     row.clock_offset_ns = a.offset_ns;
     row.clock_bound_ns = a.offset_bound_ns;
     row.max_descriptors = a.hello.max_descriptors;
+    row.note = a.held_because;
     rows.push_back(std::move(row));
   }
   actions_.emplace_back(action::AnswerAgents{e.token, std::move(rows)});

@@ -127,6 +127,7 @@ void fill(ops::v1::AgentRow& out, const AgentRow& row) {
   out.set_clock_offset_ns(row.clock_offset_ns);
   out.set_clock_bound_ns(row.clock_bound_ns);
   out.set_max_descriptors(row.max_descriptors);
+  out.set_note(row.note);
 }
 
 ChangeRequest to_change(const ops::v1::ChangeTerms& terms, std::string run, std::string who) {

@@ -1,6 +1,7 @@
 #include "controller/registry.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/units.h"
 #include "common/version.h"
@@ -106,6 +107,7 @@ Registry::Admission Registry::hello_again(AgentEntry& entry, StreamId stream,
   entry.hello = hello;
   entry.stream = stream;
   entry.state = AgentState::online;
+  entry.held_because.clear();
   entry.last_seen = now;
   sort();
   return result;
@@ -113,16 +115,19 @@ Registry::Admission Registry::hello_again(AgentEntry& entry, StreamId stream,
 
 Registry::Admission Registry::hold(AgentEntry& entry, const AgentHello& hello) {
   Admission result;
-  result.is_copied = entry.state != AgentState::held;
   result.name = entry.name;
-  result.replaced = entry.stream;
-  std::string where = entry.hello.peer;
-  if (where != hello.peer) where += ", " + hello.peer;
-  result.refusal = "identity used twice: agent " + entry.name + " (" + where +
-                   ") runs in two processes with the same state folder or copies of one; both are "
-                   "held. Give one of them an empty folder (--state), then restart both";
-  entry.state = AgentState::held;
-  entry.stream.reset();
+  result.is_copied = entry.state != AgentState::held;
+  if (result.is_copied) {
+    std::string where = entry.hello.peer;
+    if (where != hello.peer) where += ", " + hello.peer;
+    entry.held_because =
+        "identity used twice: agent " + entry.name + " (" + where +
+        ") runs in two processes with the same state folder or copies of one; both are "
+        "held. Give one of them an empty folder (--state), then restart both";
+    entry.state = AgentState::held;
+    result.replaced = std::exchange(entry.stream, std::nullopt);
+  }
+  result.refusal = entry.held_because;
   return result;
 }
 

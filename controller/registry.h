@@ -44,6 +44,7 @@ struct AgentEntry {
   AgentHello hello;
   std::optional<StreamId> stream;
   AgentState state = AgentState::online;
+  std::string held_because;  // for the user, while it is held
   Instant last_seen{};
   Instant stream_broke_at{};  // meaningful without a stream
   std::int64_t offset_ns = 0;

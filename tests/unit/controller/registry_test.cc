@@ -180,10 +180,13 @@ TEST_F(IdentityTest, HoldsTwoProcessesWithOneIdentity) {
   EXPECT_EQ(clone.replaced, 1U);
   EXPECT_THAT(clone.refusal, HasSubstr("10.0.0.5, 10.0.0.9"));
   EXPECT_EQ(registry_.find("pc")->state, AgentState::held);
+  EXPECT_EQ(registry_.find("pc")->held_because, clone.refusal);
   const auto first = registry_.hello(3, with_id("a", "pc", 3), now_);
   EXPECT_FALSE(first.accepted);
   EXPECT_FALSE(first.is_copied) << "said once";
+  EXPECT_EQ(first.refusal, clone.refusal);
   EXPECT_TRUE(registry_.hello(4, with_id("a", "pc", 4), now_).accepted);
+  EXPECT_EQ(registry_.find("pc")->held_because, "");
 }
 
 TEST_F(IdentityTest, RefusesAnOldCopyOfAStateFolder) {
