@@ -144,7 +144,7 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
         result.problems.push_back({"workers", made.error().message});
       assignments_ = {std::move(result.assignment)};
     }
-    on_event(PreflightDone{run, std::move(result.problems)});
+    on_event(PreflightDone{run, std::move(result.problems), options_.rules.max_rate_per_s});
     crew_in_waiting_.reset();
   }
 

@@ -58,6 +58,7 @@ struct Assignment {
   std::uint64_t incarnation = 0;
   Duration interval{};
   std::uint64_t seed = 1;
+  double max_rate_per_s = 0;  // the owner's cap on requests, all workers together; 0: none
 
   // How connections and requests are numbered: the same in all assignments of a run.
   std::uint64_t first_connection = 0;      // cluster-wide number of the agent's first connection

@@ -120,8 +120,7 @@ bool Connection::go_on(Instant now) {
   if (state_ == State::negotiating && driver_->is_ready()) negotiated(now);
   do {
     if (const auto end = driver_->take_end()) call_ended(*end, now);
-    if (due_ && loop_.may_call() && leaving_ == Leaving::no && driver_->may_start())
-      start_call(now);
+    if (has_due_call() && loop_.lets_through(slot_, now)) start_call(now);
     if (!flush(now)) return false;
   } while (driver_->has_end());
   if (driver_->is_broken()) [[unlikely]] {
@@ -179,6 +178,21 @@ void Connection::plan_next_call(Instant now) {
   // Else it is due when calls may be made again: see begin_calls().
   due_ = loop_.may_call();
   next_intended_ = now;
+}
+
+bool Connection::has_due_call() const {
+  return due_ && loop_.may_call() && leaving_ == Leaving::no && driver_->may_start();
+}
+
+// The time in line is the owner's doing, like a pause: neither the target's nor the agent's lag.
+bool Connection::admitted(Instant opened, Instant now) {
+  if (!has_due_call()) return false;
+  const Instant due = std::exchange(next_intended_, std::max(next_intended_, opened));
+  start_call(now);
+  if (!has_call()) return false;
+  loop_.recorder().request_held(next_intended_ - due);
+  go_on(now);
+  return true;
 }
 
 void Connection::start_call(Instant now) {

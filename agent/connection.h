@@ -63,6 +63,9 @@ class Connection {
   void begin_calls(Instant intended);
   // A timer of this kind fired; it may have fired early.
   void timer_fired(TimerKind kind, Instant now);
+  // Its turn among the calls that the owner's cap held back, which came at `opened`. False: there
+  // is no call to start.
+  bool admitted(Instant opened, Instant now);
   // The pause in effect changed: none may last beyond `until`.
   void shorten_pause(Instant until);
   // No longer wanted: closes now, or after the answer it waits for.
@@ -95,6 +98,7 @@ class Connection {
   void pause_until(Instant wake);
   void start_call(Instant now);
   bool take_call();
+  bool has_due_call() const;
 
   // Output. False: the connection is gone.
   bool flush(Instant now);

@@ -63,6 +63,7 @@ void put(const PrepareReply& m, v1::AgentMessage& out) {
   v1::PrepareReply& r = *out.mutable_prepare_reply();
   r.set_run(m.run);
   for (const Problem& p : m.problems) put(p, *r.add_problems());
+  r.set_max_rate_per_s(m.max_rate_per_s);
 }
 
 void put(const Armed& m, v1::AgentMessage& out) {

@@ -178,6 +178,7 @@ void Crew::worker_drained(std::uint32_t worker) {
 
 void Crew::report_records() {
   for (auto& [r, taken] : merger_.take()) {
+    r.gauges.max_rate_per_s = assignment_->max_rate_per_s;
     r.gauges.rss_bytes = rss_bytes();
     const std::uint64_t cpu = cpu_ns();
     r.gauges.cpu_ns = cpu - std::exchange(cpu_ns_seen_, cpu);

@@ -40,6 +40,7 @@ struct Flags {
   std::string name = agent::host_name();
   std::vector<std::string> allow;
   std::uint64_t max_connections = 0;
+  std::string max_rate;
   std::string state;
   std::string spool_limit = "256MiB";
   service::LogFlags log;
@@ -63,6 +64,10 @@ void declare(CLI::App& app, Flags& f) {
   app.add_option("--max-connections", f.max_connections,
                  "Refuse runs that want more connections from this agent; 0: no limit")
       ->envname("SPATE_MAX_CONNECTIONS");
+  app.add_option("--max-rate", f.max_rate,
+                 "Requests that this agent sends at most, e.g. 500/s; what would be more is held "
+                 "back, and the report says so. Default: no limit")
+      ->envname("SPATE_MAX_RATE");
   app.add_option("--state", f.state,
                  "Folder of this agent's identity and of records not delivered yet. Default: "
                  "$STATE_DIRECTORY, else spate/agents/NAME in $XDG_STATE_HOME or ~/.local/state")
@@ -135,6 +140,10 @@ Result<agent::AgentOptions> options(const Flags& f) {
   if (!controller) return controller.error().with_context("--controller");
   const Result<AllowList> allow = AllowList::parse(f.allow);
   if (!allow) return allow.error().with_context("--allow");
+  const Result<double> max_rate = f.max_rate.empty() ? Result<double>(0.0) : parse_rate(f.max_rate);
+  if (!max_rate) return max_rate.error().with_context("--max-rate");
+  if (!f.max_rate.empty() && *max_rate <= 0)
+    return invalid("--max-rate must be more than 0; without the flag there is no limit");
   if (f.name.empty()) return invalid("--name must not be empty");
   auto channel = rpc::make_channel(*controller, f.tls, rpc::Role::controller);
   if (!channel) return channel.error();
@@ -150,6 +159,7 @@ Result<agent::AgentOptions> options(const Flags& f) {
   o.channel = *std::move(channel);
   o.rules.allow = *allow;
   if (f.max_connections > 0) o.rules.max_connections = f.max_connections;
+  o.rules.max_rate_per_s = *max_rate;
   o.world = agent::real_world({f.tls.ca, f.tls.certificate, f.tls.key});
   return o;
 }

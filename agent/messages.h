@@ -79,6 +79,7 @@ struct Problem {
 struct PrepareReply {
   std::string run;
   std::vector<Problem> problems;
+  double max_rate_per_s = 0;  // the owner's cap on requests; 0: none
   bool operator==(const PrepareReply&) const = default;
 };
 

@@ -322,6 +322,7 @@ Assignment Preparation::assignment() const {
   a.incarnation = request_.incarnation;
   a.interval = p.interval;
   a.seed = p.seed;
+  a.max_rate_per_s = rules_.max_rate_per_s;
   a.first_connection = p.first_connection;
   a.numbered_connections =
       known_.empty() ? most_connections(p) : known_.front()->numbered_connections;

@@ -47,7 +47,8 @@ struct PreflightWorld {
 
 struct PreflightRules {
   AllowList allow;
-  std::optional<std::uint64_t> max_connections;  // the owner's cap
+  std::optional<std::uint64_t> max_connections;  // the owner's caps
+  double max_rate_per_s = 0;                     // of requests; 0: none
 };
 
 struct PreflightRequest {

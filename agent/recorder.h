@@ -48,6 +48,12 @@ class Recorder {
     add_error(outcome, code, text);
   }
 
+  // One that the owner's cap held back for so long, before it was due to be sent.
+  void request_held(Duration wait) {
+    ++slot_->counters.held;
+    slot_->counters.held_ns += static_cast<std::uint64_t>(wait.count());
+  }
+
   void bytes_sent(std::size_t n) { slot_->counters.bytes_sent += n; }
   void bytes_received(std::size_t n) { slot_->counters.bytes_received += n; }
   void connection_opened() {

@@ -166,10 +166,10 @@ void Session::on(const Welcome& m) {
     case State::checking:
       break;  // the reply comes when the pre-flight is done
     case State::opening:
-      send(PrepareReply{run_.id, {}});
+      send(PrepareReply{run_.id, {}, run_.max_rate_per_s});
       break;
     case State::armed:
-      send(PrepareReply{run_.id, {}});
+      send(PrepareReply{run_.id, {}, run_.max_rate_per_s});
       arm();
       break;
     case State::running:
@@ -262,7 +262,8 @@ void Session::on(Prepare& m) {
 
 void Session::on(const PreflightDone& e) {
   if (state_ != State::checking || e.run != run_.id) return;  // of a run given up meanwhile
-  send(PrepareReply{e.run, e.problems});
+  run_.max_rate_per_s = e.max_rate_per_s;
+  send(PrepareReply{e.run, e.problems, e.max_rate_per_s});
   if (!e.problems.empty()) {
     for (const Problem& p : e.problems)
       say(Say::Level::warning, "run refused run=" + e.run + " because=" + p.what + " " + p.text);

@@ -49,6 +49,7 @@ struct StreamDown {};  // with all that was not yet acknowledged
 struct PreflightDone {
   std::string run;
   std::vector<Problem> problems;  // empty: OpenWorkers will find what it needs
+  double max_rate_per_s = 0;      // the owner's cap on requests
 };
 
 // Where the agent's connections are, of all workers together.
@@ -185,6 +186,7 @@ class Session {
     std::string id;
     std::string agent;
     std::uint32_t threads = 0;
+    double max_rate_per_s = 0;
     EpochBook epochs;
     std::vector<std::uint32_t> committed_early;  // before the start
     std::optional<EpochApplied> applied;         // the last one

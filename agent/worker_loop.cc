@@ -18,8 +18,8 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Timers handled in one go before the sockets have their turn again: a herd whose pauses end
-// together must not keep answers waiting.
+// Timers, and calls that were held back, handled in one go before the sockets have their turn
+// again: a herd whose pauses end together must not keep answers waiting.
 constexpr int kTimersPerTurn = 128;
 
 // Requests of workers that the plan did not have are numbered from here on.
@@ -189,6 +189,7 @@ void WorkerLoop::grow(std::uint64_t missing) {
     const auto slot = static_cast<std::uint32_t>(connections_.size());
     connections_.push_back(std::make_unique<Connection>(*this, slot, number_of(slot)));
     tried_.push_back(false);
+    is_in_line_.push_back(false);
     ++untried_;
   }
   for (const auto& connection : connections_)
@@ -308,8 +309,9 @@ void WorkerLoop::enter(std::size_t segment, Instant at) {
   threads_ = epoch.parameters.threads;
   is_paused_ = epoch.parameters.paused;
   load_ = epoch.parameters.load;
-  load_.connections =
-      index_ < threads_ ? divide_equally(load_.connections, threads_).at(index_) : 0;
+  const std::uint64_t of_agent = load_.connections;
+  load_.connections = index_ < threads_ ? divide_equally(of_agent, threads_).at(index_) : 0;
+  cap_.set(assignment_->max_rate_per_s, load_.connections, of_agent, at);
   recorder_.set_connections_requested(load_.connections);
   allow_calls(at);
 }
@@ -391,6 +393,33 @@ void WorkerLoop::take_lease(Instant now) {
 void WorkerLoop::allow_calls(Instant at) {
   const bool could = std::exchange(may_call_, state_ == State::running && !is_held_ && !is_paused_);
   if (may_call_ != could) calls_from_ = may_call_ ? at : kNever;
+}
+
+// ---- the owner's cap
+
+// First come, first served: who has been let through stands behind all others the next time.
+bool WorkerLoop::takes_or_waits(std::uint32_t slot, Instant now) {
+  if (is_in_line_[slot]) return false;
+  if (line_.empty() && now >= cap_.opens()) {
+    cap_.let_through(now);
+    return true;
+  }
+  is_in_line_[slot] = true;
+  line_.push_back(slot);
+  arm_timer();
+  return false;
+}
+
+void WorkerLoop::move_line(Instant now) {
+  for (int i = 0; i < kTimersPerTurn && line_moves() <= now; ++i) {
+    const std::uint32_t slot = line_.front();
+    line_.pop_front();
+    is_in_line_[slot] = false;
+    const Instant opened = cap_.opens();
+    // Else its turn is the next one's: its connection broke, or no calls may be made.
+    if (connections_[slot]->admitted(opened, now)) cap_.let_through(now);
+    now = tick();
+  }
 }
 
 void WorkerLoop::first_request(Instant now) {
@@ -531,7 +560,7 @@ void WorkerLoop::schedule(std::uint32_t slot, TimerKind kind, Instant at, TimerS
 }
 
 void WorkerLoop::arm_timer() {
-  const Instant at = std::min(timers_.next(), next_border_);
+  const Instant at = std::min({timers_.next(), next_border_, line_moves()});
   if (at >= timer_at_) return;
   timer_at_ = at;
   timer_.expires_at(at);
@@ -552,7 +581,8 @@ void WorkerLoop::timer_fired() {
     connections_[due->connection]->timer_fired(due->kind, now);
     now = tick();
   }
-  if (timers_.next() <= now) {
+  move_line(now);
+  if (std::min(timers_.next(), line_moves()) <= now) {
     asio::post(io_, [this] { timer_fired(); });
     return;
   }

@@ -19,6 +19,7 @@
 #include "agent/connection.h"
 #include "agent/drivers/gzip.h"
 #include "agent/drivers/http2_grpc.h"
+#include "agent/rate_cap.h"
 #include "agent/recorder.h"
 #include "agent/timer_queue.h"
 #include "agent/worker.h"
@@ -73,6 +74,11 @@ class WorkerLoop {
   GrpcEngine& engine() { return engine_; }
   Random& random() { return random_; }
   bool may_call() const { return may_call_; }
+  // Whether this connection's call may start now as far as the agent's owner is concerned. If not,
+  // the connection is in line, and admitted() when it is its turn.
+  bool lets_through(std::uint32_t slot, Instant now) {
+    return !cap_.is_set() || takes_or_waits(slot, now);
+  }
   bool wants_connections() const { return state_ <= State::running; }
 
   // The body of the next request for connection `number`; valid until the next call of this, or as
@@ -140,6 +146,9 @@ class WorkerLoop {
   void shrink(std::uint64_t surplus, Instant now);
   std::uint64_t number_of(std::uint32_t slot) const;
   std::string_view render_anew(std::uint64_t number);
+  bool takes_or_waits(std::uint32_t slot, Instant now);
+  Instant line_moves() const { return line_.empty() ? kNever : cap_.opens(); }
+  void move_line(Instant now);
   void connect_more();
   void report_opening();
   void first_request(Instant now);
@@ -187,6 +196,9 @@ class WorkerLoop {
   std::size_t connecting_ = 0;
   bool in_connect_more_ = false;
   std::vector<bool> tried_;  // by slot: an attempt has come to its end
+  RateCap cap_;
+  std::deque<std::uint32_t> line_;  // slots whose calls the cap holds back; each once
+  std::vector<bool> is_in_line_;    // by slot
   std::uint64_t untried_ = 0;
   OpenStatus opening_;
   bool reported_settled_ = false;

@@ -30,6 +30,8 @@ struct Counters {
   std::uint64_t missed_in_flight_limit = 0;
   std::uint64_t missed_overload = 0;
   std::uint64_t missed_paused = 0;
+  std::uint64_t held = 0;  // of the sent ones: not due until the owner's cap on requests let them
+  std::uint64_t held_ns = 0;  // how long these were held back, together
   std::uint64_t in_flight_begin = 0;
   std::uint64_t in_flight_end = 0;
   std::uint64_t bytes_sent = 0;  // on the sockets, everything included
@@ -48,7 +50,8 @@ struct Gauges {
   std::uint64_t connections_requested = 0;
   std::uint64_t connections_established = 0;
   std::uint64_t rss_bytes = 0;
-  std::uint64_t cpu_ns = 0;  // used by the agent process during this interval
+  std::uint64_t cpu_ns = 0;   // used by the agent process during this interval
+  double max_rate_per_s = 0;  // the owner's cap on requests; 0: none
 
   bool operator==(const Gauges&) const = default;
 };

@@ -11,6 +11,7 @@ namespace spate {
 // in-flight levels, the gauges and the times, whose meaning differs between "another worker" and
 // "later".
 void add_flows(Record& sum, const Record& r);
+void add_flows(Counters& sum, const Counters& c);
 
 // `later` follows `earlier` directly in one chain, with the same phase, epoch, drain and guard; the
 // result covers both, times and seqs. Gauges are the later's, CPU time adds up, memory is the

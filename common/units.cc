@@ -250,6 +250,11 @@ Result<double> parse_rate(std::string_view text) {
                  kExamples);
 }
 
+std::string format_rate(double per_s) {
+  if (per_s >= 100) return format_count(static_cast<std::uint64_t>(std::llround(per_s))) + "/s";
+  return cut_zeros(three_digits(per_s)) + "/s";
+}
+
 std::string format_count(std::uint64_t n) {
   std::string digits = std::to_string(n);
   for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, 1, ',');

@@ -25,6 +25,8 @@ std::string format_size(std::uint64_t bytes);
 
 // "500/s" "30/m" "2/h"; per second as a double.
 Result<double> parse_rate(std::string_view text);
+// For people: "500/s", "0.5/s".
+std::string format_rate(double per_s);
 
 // 1234567 -> "1,234,567"
 std::string format_count(std::uint64_t n);

@@ -62,6 +62,7 @@ struct AgentProblem {
 struct AgentPrepareReply {
   std::string run;
   std::vector<AgentProblem> problems;
+  double max_rate_per_s = 0;  // its owner's cap on requests; 0: none
 };
 
 struct AgentArmed {

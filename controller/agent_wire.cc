@@ -140,7 +140,8 @@ AgentMessage from_wire(const WireIn& message) {
                             message.heartbeat().offset_bound_ns(), 0};
     case WireIn::kPrepareReply:
       return AgentPrepareReply{message.prepare_reply().run(),
-                               problems_from(message.prepare_reply().problems())};
+                               problems_from(message.prepare_reply().problems()),
+                               message.prepare_reply().max_rate_per_s()};
     case WireIn::kArmed:
       return armed_from(message.armed());
     case WireIn::kStarted:

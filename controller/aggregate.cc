@@ -7,6 +7,8 @@
 #include <set>
 #include <tuple>
 
+#include "common/record_sum.h"
+
 namespace spate::controller {
 namespace {
 
@@ -15,21 +17,6 @@ constexpr std::int64_t kBorderTolerance = 20;  // of an interval: one part in
 constexpr std::size_t kMaxLawTexts = 5;
 constexpr std::uint32_t kMaxLevel = 40;  // far beyond any run's length in intervals
 constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
-
-// Everything but in_flight_*, which are states and not sums.
-void add_sums(Counters& into, const Counters& c) {
-  into.scheduled += c.scheduled;
-  into.sent += c.sent;
-  into.missed_in_flight_limit += c.missed_in_flight_limit;
-  into.missed_overload += c.missed_overload;
-  into.missed_paused += c.missed_paused;
-  into.bytes_sent += c.bytes_sent;
-  into.bytes_received += c.bytes_received;
-  into.connections_opened += c.connections_opened;
-  into.connections_closed += c.connections_closed;
-  into.connect_failed += c.connect_failed;
-  into.connection_protocol_errors += c.connection_protocol_errors;
-}
 
 void add_outcomes(std::array<std::uint64_t, kOutcomeCount>& into, const Record& record) {
   for (const auto o : kOutcomes) into[index(o)] += record.count(o);
@@ -55,7 +42,7 @@ void merge_next(Point& p, std::uint32_t& contributors, const Point& next,
                 std::uint32_t next_contributors) {
   const auto in_flight_begin = p.counters.in_flight_begin;
   widen(p, next.start, end_of(next));
-  add_sums(p.counters, next.counters);
+  add_flows(p.counters, next.counters);
   for (std::size_t i = 0; i < kOutcomeCount; ++i) p.outcomes[i] += next.outcomes[i];
   p.latency.merge(next.latency);
   p.agent_cpu_ns += next.agent_cpu_ns;
@@ -171,14 +158,15 @@ void Aggregate::add(const Record& record) {
       (is_one_chain ? 0 : agent.counters.in_flight_end - record.counters.in_flight_begin);
   agent.records += records;
   agent.last_seq = record.key.seq;
-  add_sums(agent.counters, record.counters);
+  add_flows(agent.counters, record.counters);
   add_outcomes(agent.outcomes, record);
   agent.cpu_ns += record.gauges.cpu_ns;
   agent.rss_bytes_max = std::max(agent.rss_bytes_max, record.gauges.rss_bytes);
+  if (record.gauges.max_rate_per_s > 0) agent.max_rate_per_s = record.gauges.max_rate_per_s;
 
   records_ += records;
   agent_cpu_ns_ += record.gauges.cpu_ns;
-  add_sums(totals_, record.counters);
+  add_flows(totals_, record.counters);
   add_outcomes(outcomes_, record);
   errors_.merge(record.errors);
 
@@ -261,7 +249,7 @@ void Aggregate::place(const Record& record, std::size_t i) {
   stale_from_ = std::min(stale_from_, at);
 
   auto& point = points_[at];
-  add_sums(point.counters, record.counters);
+  add_flows(point.counters, record.counters);
   add_outcomes(point.outcomes, record);
   point.agent_cpu_ns += record.gauges.cpu_ns;
   for (const auto o : kOutcomes) {
@@ -351,7 +339,7 @@ void Aggregate::add_to_phase(const Record& record, std::uint32_t phase) {
     for (auto i = old; i < phases_.size(); ++i) phases_[i].phase = static_cast<std::uint32_t>(i);
   }
   auto& totals = phases_[phase];
-  add_sums(totals.counters, record.counters);
+  add_flows(totals.counters, record.counters);
   add_outcomes(totals.outcomes, record);
   totals.finished += record.finished();
   for (const auto o : kOutcomes) {

@@ -73,7 +73,8 @@ struct AgentTotals {
   Histogram latency;  // measured phases
   std::uint64_t cpu_ns = 0;
   std::uint64_t rss_bytes_max = 0;
-  Duration covered{};  // sum of the lengths of its records, without the drain
+  double max_rate_per_s = 0;  // its owner's cap on requests, the last one; 0: none
+  Duration covered{};         // sum of the lengths of its records, without the drain
 };
 
 struct Gap {
@@ -113,6 +114,8 @@ struct Summary {
   struct {
     std::uint64_t scheduled = 0, sent = 0, ok = 0, failed = 0, timed_out = 0, cancelled = 0,
                   missed = 0;
+    std::uint64_t held = 0;  // of the sent ones, by owners' caps
+    double held_ns_mean = 0;
   } requests;
   std::map<std::string, std::uint64_t> errors;  // "application_error 3 text" -> count
   double rate_per_s = 0;
@@ -309,6 +312,7 @@ class Aggregate {
   void end_gaps(const RunAgent& agent, std::vector<Gap>& gaps) const;
   void fill_measured(Summary& summary) const;
   void fill_target(Summary& summary) const;
+  std::map<std::string, AgentTotals> by_agent() const;  // all processes of one as one
   void fill_sets(Summary& summary) const;
   void judge_run(Summary& summary, const std::vector<Gap>& gaps) const;
 

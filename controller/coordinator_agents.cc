@@ -178,7 +178,7 @@ void Coordinator::learn_start(LiveRun& run, const AgentEntry& agent, Instant now
 
 void Coordinator::said(const Speaker& who, AgentPrepareReply& m, Instant now) {
   if (LiveRun* run = live_run_of(m.run, who))
-    run->step(run_input::PrepareReply{who.name, std::move(m.problems)}, now);
+    run->step(run_input::PrepareReply{who.name, std::move(m.problems), m.max_rate_per_s}, now);
 }
 
 void Coordinator::said(const Speaker& who, AgentArmed& m, Instant now) {

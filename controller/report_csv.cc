@@ -33,7 +33,7 @@ std::string csv(const Aggregate& run) {
   std::string out =
       "time,elapsed_s,length_s,phase,measured,guard,epoch,agents,connections_requested,connections_"
       "established,"
-      "scheduled,sent,missed";
+      "scheduled,sent,missed,held";
   for (const auto o : kOutcomes) fmt::format_to(std::back_inserter(out), ",{}", name(o));
   out +=
       ",rate_per_s,p50_ns,p90_ns,p99_ns,max_ns,bytes_sent,bytes_received,connections_opened,"
@@ -48,14 +48,14 @@ std::string csv(const Aggregate& run) {
         p.start.count() == 0 ? -1 : p.start.count();  // a look at a border is the row's before
     const auto end = (p.start + p.length).count();
     const bool known = p.phase < info.plan.phases.size();
-    fmt::format_to(std::back_inserter(out), "{},{:.3f},{:.3f},{},{},{},{},{},{},{},{},{},{}",
+    fmt::format_to(std::back_inserter(out), "{},{:.3f},{:.3f},{},{},{},{},{},{},{},{},{},{},{}",
                    rfc3339_ms(info.started_wall_ms + p.start / std::chrono::milliseconds(1)),
                    static_cast<double>(p.start.count()) / 1e9,
                    static_cast<double>(p.length.count()) / 1e9,
                    quoted(known ? info.plan.phases[p.phase].name : std::to_string(p.phase)),
                    (!known || info.plan.phases[p.phase].measured) && !p.guard, p.guard, p.epoch,
                    p.agents_reporting, p.connections_requested, p.connections_established,
-                   p.counters.scheduled, p.counters.sent, p.counters.missed());
+                   p.counters.scheduled, p.counters.sent, p.counters.missed(), p.counters.held);
     for (const auto o : kOutcomes)
       fmt::format_to(std::back_inserter(out), ",{}", p.outcomes[index(o)]);
     fmt::format_to(std::back_inserter(out), ",{:.3f},{},{},{},{},{},{},{},{},{:.3f}",

@@ -299,7 +299,19 @@ std::string agents_table(const Aggregate& run) {
     });
     if (!listed) row(a, nullptr);
   }
-  return card(t.take());
+  std::string html = t.take();
+  for (const auto& a : run.agents())
+    if (a.max_rate_per_s > 0)
+      html += fmt::format(
+          "<p class=\"quiet\">The owner of {} allows it {}: {} requests were held back for that"
+          "{}.</p>\n",
+          escape(a.agent), format_rate(a.max_rate_per_s), format_count(a.counters.held),
+          a.counters.held == 0 ? std::string()
+                               : ", " +
+                                     format_latency(static_cast<std::int64_t>(a.counters.held_ns /
+                                                                              a.counters.held)) +
+                                     " on average");
+  return card(html);
 }
 
 std::string errors_table(const Summary& s) {

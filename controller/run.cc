@@ -126,10 +126,20 @@ void Run::prepare(const std::vector<run_input::Agents::One>& chosen, Instant now
 
 void Run::on(const run_input::PrepareReply& input, Instant now) {
   const auto i = index_of(input.agent);
-  if (i && members_[*i].is_rejoining) take_rejoining_reply(*i, input.problems, now);
+  if (i && members_[*i].is_rejoining) {
+    note_cap(input);
+    take_rejoining_reply(*i, input.problems, now);
+  }
   if (!i || stage_ != RunStage::preparing || members_[*i].reply) return;
+  note_cap(input);
   members_[*i].reply = input.problems;
   judge_replies(false, now);
+}
+
+void Run::note_cap(const run_input::PrepareReply& input) {
+  if (input.max_rate_per_s <= 0 || !input.problems.empty()) return;
+  log(Severity::info, "agent capped by its owner agent=" + input.agent +
+                          " max_rate=" + format_rate(input.max_rate_per_s));
 }
 
 // Waits for every answer, so that the user learns of all problems at once.

@@ -74,6 +74,7 @@ struct Agents {
 struct PrepareReply {
   std::string agent;
   std::vector<AgentProblem> problems;
+  double max_rate_per_s = 0;  // its owner's cap on requests; 0: none
 };
 struct Armed {
   std::string agent;
@@ -253,6 +254,7 @@ class Run {
   void judge_replies(bool is_late, Instant now);
   void refuse(std::vector<std::string> problems, int exit_code);
   bool is_all_armed() const;
+  void note_cap(const run_input::PrepareReply& input);
   void arm_if_all_ready(Instant now);
   void fix_start(Instant start);
   void take_start(Instant start, Instant now);

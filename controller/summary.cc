@@ -130,6 +130,9 @@ void add_process(AgentTotals& into, const AgentTotals& a) {
   into.counters.sent += a.counters.sent;
   into.counters.bytes_sent += a.counters.bytes_sent;
   into.counters.bytes_received += a.counters.bytes_received;
+  into.counters.held += a.counters.held;
+  into.counters.held_ns += a.counters.held_ns;
+  if (a.max_rate_per_s > 0) into.max_rate_per_s = a.max_rate_per_s;
   for (const auto o : kOutcomes) into.outcomes[index(o)] += a.outcomes[index(o)];
   into.latency.merge(a.latency);
   into.rss_bytes_max = std::max(into.rss_bytes_max, a.rss_bytes_max);
@@ -240,6 +243,12 @@ void Aggregate::fill_target(Summary& s) const {
                              closed_completed_ + grown(last.completed, boot_base_.completed));
 }
 
+std::map<std::string, AgentTotals> Aggregate::by_agent() const {
+  std::map<std::string, AgentTotals> agents;
+  for (const auto& a : agents_) add_process(agents[a.agent], a);
+  return agents;
+}
+
 void Aggregate::fill_sets(Summary& s) const {
   const auto rows = sets();
   if (rows.size() < 2 && !info_.plan.rotation) return;
@@ -254,9 +263,7 @@ void Aggregate::fill_sets(Summary& s) const {
     s.server.encrypted = s.server.encrypted || s.sets.back().encrypted;
     s.server.compressed = s.server.compressed || s.sets.back().compressed;
   }
-  std::map<std::string, AgentTotals> agents;  // all processes of one as one
-  for (const auto& a : agents_) add_process(agents[a.agent], a);
-  for (auto& [name, totals] : agents) {
+  for (const auto& [name, totals] : by_agent()) {
     Summary::ShareRow row = row_of(totals);
     row.name = name;
     for (const auto& a : info_.agents)
@@ -325,6 +332,10 @@ void Aggregate::judge_run(Summary& s, const std::vector<Gap>& all_gaps) const {
                          (static_cast<double>(states_[i].measured.count()) * threads);
     if (share > f.busiest_agent.share) f.busiest_agent = {agents_[i].agent, share, threads};
   }
+  for (const auto& [agent, a] : by_agent())
+    if (a.counters.held > 0)
+      f.capped.push_back({agent, a.max_rate_per_s, a.counters.sent, a.counters.held,
+                          static_cast<std::int64_t>(a.counters.held_ns / a.counters.held)});
   const auto skew = start_skew(info_);
   f.start_skew_ns = skew.spread_ns;
   f.start_skew_bound_ns = skew.bound_ns;
@@ -365,6 +376,10 @@ Summary Aggregate::summary() const {
   s.requests.timed_out = outcomes_[index(Outcome::timed_out)];
   s.requests.cancelled = outcomes_[index(Outcome::cancelled)];
   s.requests.missed = totals_.missed();
+  s.requests.held = totals_.held;
+  s.requests.held_ns_mean =
+      totals_.held == 0 ? 0
+                        : static_cast<double>(totals_.held_ns) / static_cast<double>(totals_.held);
   for (const auto& e : errors_.classes())
     s.errors[fmt::format("{} {}{}{}", name(e.outcome), e.code, e.text.empty() ? "" : " ",
                          printable(e.text))] += e.count;

@@ -49,6 +49,11 @@ std::string requests_text(const Summary& s) {
                               format_count(s.requests.ok), format_count(s.requests.failed),
                               format_count(s.requests.timed_out),
                               format_count(s.requests.cancelled), format_count(s.requests.missed)));
+  if (s.requests.held > 0)
+    text +=
+        row("", fmt::format("{} held back by owners' caps, {} on average",
+                            format_count(s.requests.held),
+                            format_latency(static_cast<std::int64_t>(s.requests.held_ns_mean))));
   text += row(
       "connections",
       fmt::format("{} of {} established, {} opened, {} closed",
@@ -258,7 +263,9 @@ ordered_json summary_json(const Summary& s) {
         {"failed", s.requests.failed},
         {"timed_out", s.requests.timed_out},
         {"cancelled", s.requests.cancelled},
-        {"missed", s.requests.missed}}},
+        {"missed", s.requests.missed},
+        {"held", s.requests.held},
+        {"held_ns_mean", s.requests.held_ns_mean}}},
       {"errors", ordered_json(s.errors.empty() ? ordered_json::object() : ordered_json(s.errors))},
       {"rate_per_s", s.rate_per_s},
       {"bytes", {{"sent", s.bytes.sent}, {"received", s.bytes.received}}},

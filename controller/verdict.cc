@@ -2,6 +2,9 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "common/units.h"
 
 namespace spate::controller {
@@ -131,6 +134,19 @@ void judge_generator(const VerdictFacts& f, Reasons& out) {
         f.busiest_agent.threads == 1 ? "thread" : "threads", percent(kAgentCpuShareMax)));
 }
 
+void judge_caps(const VerdictFacts& f, Reasons& out) {
+  std::vector<VerdictFacts::CappedAgent> capped;
+  std::copy_if(f.capped.begin(), f.capped.end(), std::back_inserter(capped),
+               [](const auto& a) { return share_of(a.held, a.sent) > kHeldShareMax; });
+  out.suspect_each(capped, "agents reached their owners' caps", [](const auto& a) {
+    return fmt::format(
+        "The owner of agent {} allows {}: {} of its {} requests were held back for that, {} on "
+        "average. The load is lower than the plan's.",
+        a.agent, format_rate(a.max_rate_per_s), format_count(a.held), format_count(a.sent),
+        format_latency(a.held_ns_mean));
+  });
+}
+
 void judge_time(const VerdictFacts& f, Reasons& out) {
   if (f.start_skew_ns > kStartSkewMaxNs + f.start_skew_bound_ns)
     out.suspect(
@@ -167,6 +183,7 @@ Judgement judge(const VerdictFacts& facts) {
   judge_end(facts, reasons);
   judge_records(facts, reasons);
   judge_generator(facts, reasons);
+  judge_caps(facts, reasons);
   judge_time(facts, reasons);
   return reasons.take();
 }

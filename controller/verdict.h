@@ -22,6 +22,9 @@ inline constexpr std::int64_t kSendLagInvalidNs = 100'000'000;
 // Above this share of what its workers can use, an agent queues its own work, and its latencies
 // contain its own waiting.
 inline constexpr double kAgentCpuShareMax = 0.90;
+// Of an agent's requests. Connections that all begin at one instant, under a cap far above what
+// they will do, are held back for a moment too: that is no other load than the plan's.
+inline constexpr double kHeldShareMax = 0.01;
 // Agents that start further apart than this do not load the target together in the first interval.
 inline constexpr std::int64_t kStartSkewMaxNs = 50'000'000;
 // A clock known only this well can put a record into the wrong interval of the shared time axis.
@@ -62,6 +65,14 @@ struct VerdictFacts {
     double share = 0;  // of the CPU that its workers could use
     std::uint32_t threads = 1;
   } busiest_agent;
+  struct CappedAgent {
+    std::string agent;
+    double max_rate_per_s = 0;
+    std::uint64_t sent = 0;
+    std::uint64_t held = 0;
+    std::int64_t held_ns_mean = 0;
+  };
+  std::vector<CappedAgent> capped;  // agents whose owners' caps were reached
   std::int64_t start_skew_ns = 0;
   std::int64_t start_skew_bound_ns = 0;
   struct {

@@ -32,6 +32,8 @@ void for_each_counter(Visitor&& visit) {
   visit(&Counters::missed_overload, &pb::Counters::missed_overload,
         &pb::Counters::set_missed_overload);
   visit(&Counters::missed_paused, &pb::Counters::missed_paused, &pb::Counters::set_missed_paused);
+  visit(&Counters::held, &pb::Counters::held, &pb::Counters::set_held);
+  visit(&Counters::held_ns, &pb::Counters::held_ns, &pb::Counters::set_held_ns);
   visit(&Counters::in_flight_begin, &pb::Counters::in_flight_begin,
         &pb::Counters::set_in_flight_begin);
   visit(&Counters::in_flight_end, &pb::Counters::in_flight_end, &pb::Counters::set_in_flight_end);
@@ -137,6 +139,7 @@ pb::Record encode(const Record& record) {
   gauges.set_connections_established(record.gauges.connections_established);
   gauges.set_rss_bytes(record.gauges.rss_bytes);
   gauges.set_cpu_ns(record.gauges.cpu_ns);
+  gauges.set_max_rate_per_s(record.gauges.max_rate_per_s);
   return m;
 }
 
@@ -162,7 +165,7 @@ Result<Record> decode(const pb::Record& m) {
   if (auto done = decode_series(m, r); !done) return done.error();
   if (auto done = decode_errors(m, r); !done) return done.error();
   r.gauges = {m.gauges().connections_requested(), m.gauges().connections_established(),
-              m.gauges().rss_bytes(), m.gauges().cpu_ns()};
+              m.gauges().rss_bytes(), m.gauges().cpu_ns(), m.gauges().max_rate_per_s()};
   return r;
 }
 

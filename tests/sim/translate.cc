@@ -60,7 +60,7 @@ struct ToController {
     return c::AgentHeartbeat{to_ns(m.sent), m.offset.count(), m.bound.count(), to_ns(received)};
   }
   c::AgentMessage operator()(a::PrepareReply& m) const {
-    return c::AgentPrepareReply{m.run, problems_of(m.problems)};
+    return c::AgentPrepareReply{m.run, problems_of(m.problems), m.max_rate_per_s};
   }
   c::AgentMessage operator()(a::Armed& m) const {
     return c::AgentArmed{m.run, m.established, m.requested, m.errors.classes()};

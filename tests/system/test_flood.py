@@ -1,8 +1,11 @@
 """The spine end to end: real controller, agents, target and client on loopback."""
 
+import contextlib
+import json
 import os
 import re
 import signal
+import sqlite3
 import unittest
 
 import cluster
@@ -174,6 +177,41 @@ class FloodTest(cluster.ClusterTest):
         summary = self.finish(run)
         self.assert_clean(summary)
         self.assertEqual(summary["target"]["received"], summary["requests"]["sent"])
+
+    def test_an_owners_cap_is_kept_and_shown(self):
+        """300/s on one of two agents with two threads each: in every interval, whatever the plan wants."""
+        target = self.start_target()
+        controller = self.start_controller()
+        self.start_agent(controller, "pc-01", "--max-rate", "300/s")
+        self.start_agent(controller, "pc-02")
+        content = cluster.plan(target.url, probe=target.stats_address, connections=40, threads=2,
+                               phases=[{"name": "flood", "for": "3s"}])
+        run = self.start_run(controller, self.write_plan(content))
+        summary = self.finish(run)
+        self.assert_adds_up(summary)
+        self.assertEqual(summary["balance"], "BALANCED", summary)
+        self.assertEqual(summary["verdict"], "SUSPECT", summary)
+        self.assertIn("The owner of agent pc-01 allows 300/s", summary["reasons"][0])
+        self.assertIn("agent capped by its owner agent=pc-01 max_rate=300/s", run.stderr)
+        report = json.loads(self.client("report", "last", "--format", "json", "--controller",
+                                        controller.address).stdout)
+        agents = {a["agent"]: a for a in report["agents"]}
+        capped = agents["pc-01"]
+        # 3 s, 10 ms that may be made up for, and one request of each thread.
+        self.assertLessEqual(capped["sent"], 300 * 3.01 + 2)
+        self.assertGreater(capped["held"], 0)
+        self.assertEqual(agents["pc-02"]["held"], 0)
+        self.assertGreater(agents["pc-02"]["sent"], capped["sent"])
+        with contextlib.closing(sqlite3.connect(f"file:{self.path('store.sqlite')}?mode=ro", uri=True)) as store:
+            intervals = store.execute("SELECT start_ns, length_ns, sent FROM all_records WHERE agent = 'pc-01' "
+                                      "ORDER BY seq").fetchall()
+        self.assertGreaterEqual(len(intervals), 12)
+        for first in range(len(intervals)):
+            for last in range(first, len(intervals)):
+                span = intervals[first:last + 1]
+                seconds = sum(length for _, length, _ in span) / 1e9
+                self.assertLessEqual(sum(sent for _, _, sent in span), 300 * (seconds + 0.01) + 2, span)
+
 
 
 if __name__ == "__main__":

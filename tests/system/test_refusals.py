@@ -69,6 +69,13 @@ class RefusalTest(cluster.ClusterTest):
         self.assert_clean(summary)
         self.assertEqual(summary["target"]["received"], summary["requests"]["sent"])
 
+    def test_an_owners_rate_that_is_none(self):
+        for rate, needle in (("500", "500/s"), ("0/s", "more than 0"), ("fast", "not a rate")):
+            agent = self.start("spate-agent", "--max-rate", rate, "--state", self.path("state"), label="rate")
+            self.assertEqual(agent.wait(), 2)
+            self.assertIn("--max-rate", agent.stderr)
+            self.assertIn(needle, agent.stderr)
+
     def test_no_controller(self):
         port = support.free_port()
         agents = self.client("agents", "--controller", f"127.0.0.1:{port}", expected_exit=1)

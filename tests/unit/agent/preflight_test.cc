@@ -140,6 +140,13 @@ TEST(Preflight, KeepsTheOwnersCap) {
   EXPECT_TRUE(w.check().problems.empty());
 }
 
+TEST(Preflight, HandsTheOwnersCapOnRequestsToTheWorkers) {
+  World w;
+  EXPECT_EQ(w.check().assignment->max_rate_per_s, 0);
+  w.rules.max_rate_per_s = 500;
+  EXPECT_EQ(w.check().assignment->max_rate_per_s, 500);
+}
+
 TEST(Preflight, RefusesATargetThatIsNotOnTheListAndNamesTheFlag) {
   World w;
   w.addresses = std::vector<IpAddress>{ip("10.0.0.100")};

@@ -252,8 +252,8 @@ TEST(Session, GoesThroughARunInOrder) {
   h.connect();
   h.feed(h.plan());
   ASSERT_TRUE(h.did<RunPreflight>());
-  h.feed(PreflightDone{"run-1", {}});
-  EXPECT_EQ(h.sent_of<PrepareReply>().at(0), (PrepareReply{"run-1", {}}));
+  h.feed(PreflightDone{"run-1", {}, 500});
+  EXPECT_EQ(h.sent_of<PrepareReply>().at(0), (PrepareReply{"run-1", {}, 500}));
   ASSERT_TRUE(h.did<OpenWorkers>());
   h.feed(h.opened(4, false));
   EXPECT_TRUE(h.sent_of<Armed>().empty());

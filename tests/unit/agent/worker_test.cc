@@ -52,6 +52,52 @@ TEST_F(WorkerTest, PausesAfterEveryLoop) {
   EXPECT_EQ(server.calls() % 3, 0U);
 }
 
+TEST_F(WorkerTest, KeepsToItsOwnersCap) {
+  FloodServer server;
+  auto a = assignment(server.port(), 8);
+  a->segments[0].length = 500ms;
+  a->max_rate_per_s = 200;
+  run(a);
+  EXPECT_EQ(total(&Counters::sent), server.calls());
+  EXPECT_EQ(total(Outcome::ok), server.calls());
+  EXPECT_LE(server.calls(), 103U);  // 500 ms and the burst
+  EXPECT_GT(server.calls(), 10U);
+  EXPECT_GT(total(&Counters::held), 0U);
+  EXPECT_LT(total(&Counters::held), total(&Counters::sent));
+  // A connection waits, or for its answer: the one is not counted in the other.
+  Duration length{};
+  double busy_ns = static_cast<double>(total(&Counters::held_ns));
+  for (const Record& record : records) {
+    length += record.length;
+    const Histogram& latency = record.series[index(Outcome::ok)].latency;
+    busy_ns += latency.mean() * static_cast<double>(latency.count());
+  }
+  EXPECT_LE(busy_ns, 8.0 * static_cast<double>(length.count()) * 1.01);
+}
+
+TEST_F(WorkerTest, GivesEveryConnectionItsTurnUnderACap) {
+  FloodServer server({.close_after = 5});  // a place in line outlives the connection that took it
+  auto a = assignment(server.port(), 4);
+  a->segments[0].length = 1s;
+  a->max_rate_per_s = 100;
+  run(a);
+  EXPECT_LE(server.calls(), 102U);
+  EXPECT_GT(server.accepted(), 4U);
+  EXPECT_EQ(total(&Counters::sent), server.calls());
+  EXPECT_EQ(total(Outcome::ok) + total(Outcome::reset), server.calls());
+}
+
+TEST_F(WorkerTest, HoldsBackNothingThatACapAllows) {
+  FloodServer server;
+  auto a = assignment(server.port(), 2);
+  a->epochs[0].parameters.load.calls_per_loop = 1;
+  a->epochs[0].parameters.load.pause = 50ms;
+  a->max_rate_per_s = 1000;
+  run(a);
+  EXPECT_GE(server.calls(), 4U);
+  EXPECT_EQ(total(&Counters::held), 0U);
+}
+
 TEST_F(WorkerTest, ReconnectsAfterALoss) {
   FloodServer server({.close_after = 5});
   auto a = assignment(server.port(), 2);

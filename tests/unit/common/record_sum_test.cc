@@ -22,6 +22,8 @@ Record interval(std::uint64_t seq, Duration start, std::uint64_t in_flight_begin
   r.counters.in_flight_end = in_flight_end;
   r.counters.sent = 10 + seq + in_flight_end - in_flight_begin;
   r.counters.scheduled = r.counters.sent;
+  r.counters.held = seq;
+  r.counters.held_ns = 100 * seq;
   r.send_lag.record(10, r.counters.sent);
   r.gauges = {10, 9, 5000 - seq, 100};
   return r;
@@ -36,6 +38,8 @@ TEST(RecordSum, TwoInTimeAreOneThatKeepsEveryLaw) {
   EXPECT_EQ(both.start, 3s);
   EXPECT_EQ(both.length, 2s);
   EXPECT_TRUE(broken_laws(both).empty());
+  EXPECT_EQ(both.counters.held, 9U);
+  EXPECT_EQ(both.counters.held_ns, 900U);
   EXPECT_EQ(both.counters.in_flight_begin, 5U);
   EXPECT_EQ(both.counters.in_flight_end, 2U);
   EXPECT_EQ(both.counters.sent, a.counters.sent + b.counters.sent);

@@ -97,6 +97,13 @@ TEST(Size, IsShownInBinaryUnits) {
   EXPECT_EQ(format_size(~0ull), "16 EiB");
 }
 
+TEST(Rate, IsWrittenPerSecond) {
+  EXPECT_EQ(format_rate(500), "500/s");
+  EXPECT_EQ(format_rate(12'345.6), "12,346/s");
+  EXPECT_EQ(format_rate(0.5), "0.5/s");
+  EXPECT_EQ(format_rate(12.34), "12.3/s");
+}
+
 TEST(Rate, IsReadPerSecondMinuteAndHour) {
   EXPECT_DOUBLE_EQ(parse_rate("500/s").value(), 500);
   EXPECT_DOUBLE_EQ(parse_rate("30/m").value(), 0.5);

@@ -31,7 +31,9 @@ Record balanced_record() {
   r.send_lag.record(50, 10);
   r.errors.add(Outcome::timed_out, 0, "no answer in 10s");
   r.errors.add(Outcome::reset, 111, "connection refused", 3);
-  r.gauges = {300, 299, 12'345'678, 900'000'000};
+  r.counters.held = 9;
+  r.counters.held_ns = 9'000'000;
+  r.gauges = {300, 299, 12'345'678, 900'000'000, 500.5};
   return r;
 }
 

@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 // A run under a manual clock, with what it asked for sorted by kind.
 class RunTest : public testing::Test {
@@ -103,6 +104,15 @@ class RunTest : public testing::Test {
   std::string log_;
   int accepted_ = 0, sampling_ = 0, final_samples_ = 0, closed_ = 0;
 };
+
+TEST_F(RunTest, SaysWhichOwnerAllowsHowMuch) {
+  make(2);
+  agents_come(2);
+  step(run_input::PrepareReply{"pc-1", {}, 500});
+  accept("pc-2");
+  EXPECT_THAT(log_, HasSubstr("agent capped by its owner agent=pc-1 max_rate=500/s"));
+  EXPECT_THAT(log_, Not(HasSubstr("agent=pc-2 max_rate")));
+}
 
 TEST_F(RunTest, GoesFromSubmissionToItsEnd) {
   make(2, "127.0.0.1:7001");

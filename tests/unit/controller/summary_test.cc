@@ -12,6 +12,7 @@ using nlohmann::json;
 using test::FakeAgent;
 using test::kSecond;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Summary, HasTheKeysOfTheDesign) {
   const auto j = json::parse(to_json(test::good_run().summary()));
@@ -36,6 +37,7 @@ TEST(Summary, HasTheKeysOfTheDesign) {
                            "/requests/timed_out",
                            "/requests/cancelled",
                            "/requests/missed",
+                           "/requests/held",
                            "/errors",
                            "/rate_per_s",
                            "/bytes/sent",
@@ -65,6 +67,22 @@ TEST(Summary, HasTheKeysOfTheDesign) {
   EXPECT_EQ(j.at("requests").at("ok"), 100);
   EXPECT_EQ(j.at("connections").at("requested"), 20);
   EXPECT_EQ(j.at("target").at("cpu_us_per_request"), 1'000.0);
+}
+
+TEST(Summary, SaysWhatOwnersCapsHeldBack) {
+  auto run = test::good_run();
+  EXPECT_THAT(to_text(run.summary()), Not(HasSubstr("held back")));
+  Record capped = FakeAgent("pc-9", 900).next({.requests = test::ok_requests(100), .sent = 100});
+  capped.gauges.max_rate_per_s = 500;
+  capped.counters.held = 50;
+  capped.counters.held_ns = 100'000'000;
+  run.add(capped);
+  const auto s = run.summary();
+  EXPECT_EQ(s.requests.held, 50U);
+  EXPECT_THAT(
+      s.reasons,
+      testing::Contains(HasSubstr("The owner of agent pc-9 allows 500/s: 50 of its 100 requests")));
+  EXPECT_THAT(to_text(s), HasSubstr("50 held back by owners' caps, 2.00ms on average"));
 }
 
 TEST(Summary, SortsEveryOutcomeIntoOneOfTheTotals) {

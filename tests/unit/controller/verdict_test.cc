@@ -40,6 +40,12 @@ TEST_P(VerdictRule, GivesItsVerdictAndSaysTheNumber) {
 constexpr auto kInvalid = Verdict::invalid;
 constexpr auto kSuspect = Verdict::suspect;
 
+TEST(Verdict, FindsNothingInACapThatWasHardlyReached) {
+  auto f = good();
+  f.capped = {{"pc-3", 500, 30'000, 300, 2'000'000}};
+  EXPECT_EQ(judge(f).verdict, Verdict::valid);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, VerdictRule,
     testing::Values(
@@ -50,6 +56,13 @@ INSTANTIATE_TEST_SUITE_P(
                f.lost = {{"pc-7", "no heartbeat for 5 s", 12'500'000'000, true}};
              },
              kInvalid, "Agent pc-7 was lost at 12.5 s: no heartbeat for 5 s."},
+        Rule{"OwnersCap",
+             [](VerdictFacts& f) {
+               f.capped = {{"pc-3", 500, 30'000, 28'400, 1'980'000'000}};
+             },
+             Verdict::suspect,
+             "The owner of agent pc-3 allows 500/s: 28,400 of its 30,000 requests were held back "
+             "for that, 1.98s on average. The load is lower than the plan's."},
         Rule{"Gap",
              [](VerdictFacts& f) {
                f.gaps = {{"pc-7", std::chrono::seconds(3), std::chrono::seconds(5),
