@@ -5,11 +5,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "cli/exit_code.h"
 #include "cli/session.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
+#include "common/patch_json.h"
 #include "common/units.h"
 #include "proto/operator.pb.h"
 
@@ -59,6 +61,12 @@ std::string text_of(const ops::v1::SetReply& reply) {
   return text;
 }
 
+int refuse(const std::vector<std::string>& problems, int exit_code) {
+  for (const std::string& problem : problems) std::fprintf(stderr, "spate: %s\n", problem.c_str());
+  std::fprintf(stderr, "spate: nothing was changed\n");
+  return exit_code;
+}
+
 int change(const Flags& flags, const Send& send) {
   auto session = Session::open(flags.session);
   if (!session) return fail(session.error());
@@ -66,12 +74,8 @@ int change(const Flags& flags, const Send& send) {
   if (!run) return fail(run.error());
   const auto reply = send(session->client(), *run);
   if (!reply) return fail(reply.error());
-  for (const std::string& problem : reply->problems())
-    std::fprintf(stderr, "spate: %s\n", problem.c_str());
-  if (!reply->problems().empty()) {
-    std::fprintf(stderr, "spate: nothing was changed\n");
-    return reply->exit_code();
-  }
+  if (!reply->problems().empty())
+    return refuse({reply->problems().begin(), reply->problems().end()}, reply->exit_code());
   std::fputs(text_of(*reply).c_str(), stdout);
   return kPassed;
 }
@@ -140,6 +144,14 @@ void add_set(CLI::App& app, int& exit_code) {
         }
       });
   verb->callback([flags, &exit_code] {
+    // What no run would take is found before a controller is asked.
+    std::vector<std::string> problems;
+    for (const PlanProblem& p : parse_patch(flags->assignments).problems)
+      problems.push_back(p.to_string(""));
+    if (!problems.empty()) {
+      exit_code = refuse(problems, kUsage);
+      return;
+    }
     ops::v1::SetRequest request;
     for (const std::string& a : flags->assignments) request.add_assignments(a);
     if (!flags->canary.empty()) request.set_canary_percent(percent_of(flags->canary));

@@ -1,14 +1,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "cli/exit_code.h"
 #include "cli/session.h"
 #include "cli/status_text.h"
-#include "cli/table.h"
 #include "cli/verbs.h"
-#include "common/units.h"
 #include "proto/operator.pb.h"
 
 namespace spate::cli {
@@ -19,33 +16,6 @@ struct Flags {
   std::string run;
   std::string output = "table";
 };
-
-std::string table(const ops::v1::ListRunsReply& reply) {
-  Table out({"run", "state", "verdict", "started", ">length", ">requests", ">agents", "reason"});
-  for (const auto& run : reply.runs()) {
-    const auto length =
-        std::chrono::milliseconds(static_cast<std::int64_t>(run.duration_s() * 1000));
-    out.add({run.run(), run.state(), run.verdict().empty() ? "-" : run.verdict(), run.started_at(),
-             format_duration(std::chrono::round<std::chrono::seconds>(length)),
-             format_count(run.requests()), std::to_string(run.agents()), run.reason()});
-  }
-  return out.to_string();
-}
-
-std::string json(const ops::v1::ListRunsReply& reply) {
-  auto runs = nlohmann::ordered_json::array();
-  for (const auto& run : reply.runs())
-    runs.push_back({{"run", run.run()},
-                    {"plan", run.plan()},
-                    {"state", run.state()},
-                    {"started_at", run.started_at()},
-                    {"duration_s", run.duration_s()},
-                    {"verdict", run.verdict()},
-                    {"requests", run.requests()},
-                    {"agents", run.agents()},
-                    {"reason", run.reason()}});
-  return nlohmann::ordered_json{{"status_version", 1}, {"runs", runs}}.dump(2) + "\n";
-}
 
 int one_run(OperatorClient& client, const std::string& run, const std::string& output) {
   const auto reply = client.status(run);
@@ -63,11 +33,7 @@ int status(const Flags& flags) {
   const auto reply = session->client().list_runs("");
   if (!reply) return fail(reply.error());
   if (reply->runs().empty() && flags.output == "table") std::fprintf(stderr, "no runs yet\n");
-  std::fputs((flags.output == "json"  ? json(*reply)
-              : reply->runs().empty() ? ""
-                                      : table(*reply))
-                 .c_str(),
-             stdout);
+  std::fputs((flags.output == "json" ? runs_json(*reply) : runs_text(*reply)).c_str(), stdout);
   return kPassed;
 }
 

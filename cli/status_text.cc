@@ -84,6 +84,18 @@ std::string canary(const ops::v1::StatusReply& reply) {
   return table.to_string();
 }
 
+Json json_of(const ops::v1::RunRow& run) {
+  return {{"run", run.run()},
+          {"plan", run.plan()},
+          {"state", run.state()},
+          {"started_at", run.started_at()},
+          {"duration_s", run.duration_s()},
+          {"verdict", run.verdict()},
+          {"requests", run.requests()},
+          {"agents", run.agents()},
+          {"reason", run.reason()}};
+}
+
 Json json_of(const ops::v1::LiveStatus& live) {
   Json out{{"epoch", live.epoch()},
            {"phase", live.phase()},
@@ -138,6 +150,22 @@ Json json_of(const ops::v1::CanaryGroup& g) {
 
 }  // namespace
 
+std::string runs_text(const ops::v1::ListRunsReply& reply) {
+  if (reply.runs().empty()) return "";
+  Table table({"run", "state", "verdict", "started", ">length", ">requests", ">agents", "reason"});
+  for (const auto& run : reply.runs())
+    table.add({run.run(), run.state(), or_dash(run.verdict()), run.started_at(),
+               seconds(static_cast<std::int64_t>(run.duration_s() * 1000)),
+               format_count(run.requests()), std::to_string(run.agents()), run.reason()});
+  return table.to_string();
+}
+
+std::string runs_json(const ops::v1::ListRunsReply& reply) {
+  Json runs = Json::array();
+  for (const auto& run : reply.runs()) runs.push_back(json_of(run));
+  return Json{{"status_version", 1}, {"runs", std::move(runs)}}.dump(2) + "\n";
+}
+
 std::string status_text(const ops::v1::StatusReply& reply) {
   std::string text = head(reply);
   if (reply.has_live() && !reply.live().agents().empty()) text += "\n" + agents(reply.live());
@@ -147,17 +175,7 @@ std::string status_text(const ops::v1::StatusReply& reply) {
 }
 
 std::string status_json(const ops::v1::StatusReply& reply) {
-  const auto& run = reply.run();
-  Json out{{"status_version", 1},
-           {"runs", Json::array({Json{{"run", run.run()},
-                                      {"plan", run.plan()},
-                                      {"state", run.state()},
-                                      {"started_at", run.started_at()},
-                                      {"duration_s", run.duration_s()},
-                                      {"verdict", run.verdict()},
-                                      {"requests", run.requests()},
-                                      {"agents", run.agents()},
-                                      {"reason", run.reason()}}})}};
+  Json out{{"status_version", 1}, {"runs", Json::array({json_of(reply.run())})}};
   if (reply.has_live()) out["live"] = json_of(reply.live());
   out["changes"] = Json::array();
   for (const auto& c : reply.changes()) out["changes"].push_back(json_of(c));

@@ -80,6 +80,13 @@ class RefusalTest(cluster.ClusterTest):
         port = support.free_port()
         agents = self.client("agents", "--controller", f"127.0.0.1:{port}", expected_exit=1)
         self.assertIn(f"127.0.0.1:{port}", agents.stderr)
+        # What no run would take is said without one.
+        for assignment, needle in (("load.conections=20", 'did you mean "load.connections"?'),
+                                   ("load.connections=-1", "load.connections"), ("call.timeout=fast", "not a duration"),
+                                   ("interval=2s", "may not change during a run"), ("paused", "path=value")):
+            said = self.client("set", "last", assignment, "--controller", f"127.0.0.1:{port}", expected_exit=2)
+            self.assertIn(needle, said.stderr)
+            self.assertIn("nothing was changed", said.stderr)
 
     def test_addresses_off_loopback_need_mutual_tls(self):
         for name, arguments in (("spate-controller", ["--listen", "0.0.0.0:0", "--store", self.path("s.sqlite")]),
