@@ -130,14 +130,18 @@ void fill(ops::v1::AgentRow& out, const AgentRow& row) {
   out.set_note(row.note);
 }
 
-ChangeRequest to_change(const ops::v1::ChangeTerms& terms, std::string run, std::string who) {
+template <class Message>
+ChangeRequest to_change(const Message& message, const grpc::CallbackServerContext& context,
+                        ChangeRequest::Verb verb) {
+  const ops::v1::ChangeTerms& terms = message.terms();
   ChangeRequest request;
-  request.run = std::move(run);
+  request.verb = verb;
+  request.run = message.run();
   request.agents.assign(terms.agents().begin(), terms.agents().end());
   request.at = terms.at();
   if (terms.has_if_epoch()) request.if_epoch = terms.if_epoch();
   request.reason = terms.reason();
-  request.who = std::move(who);
+  request.who = rpc::peer_name(context);
   return request;
 }
 
@@ -216,6 +220,26 @@ void fill(ops::v1::StatusReply& out, const RunStatus& status) {
   for (const CanaryGroup& group : status.canary) fill(*out.add_canary(), group);
 }
 
+void fill(ops::v1::SubmitReply& out, const SubmitAnswer& answer) {
+  out.set_run(answer.run);
+  for (const std::string& p : answer.problems) out.add_problems(p);
+  out.set_exit_code(answer.exit_code);
+}
+
+void fill(ops::v1::ListRunsReply& out, const std::vector<RunRow>& rows) {
+  for (const RunRow& row : rows) fill(*out.add_runs(), row);
+}
+
+void fill(ops::v1::ListAgentsReply& out, const std::vector<AgentRow>& rows) {
+  for (const AgentRow& row : rows) fill(*out.add_agents(), row);
+}
+
+void fill(ops::v1::VerifyReply& out, const VerifyAnswer& answer) {
+  out.set_balance(answer.balance);
+  for (const std::string& line : answer.lines) out.add_lines(line);
+  out.set_exit_code(answer.exit_code);
+}
+
 // A call with one answer. Deletes itself when gRPC is done with it.
 class Unary final : public grpc::ServerUnaryReactor {
  public:
@@ -247,6 +271,24 @@ class Unary final : public grpc::ServerUnaryReactor {
   std::function<void()> withdraw_;
   bool is_answered_ = false;
   bool is_cancelled_ = false;
+};
+
+// Takes what a handler answers, and answers the call with it.
+template <class Reply>
+struct Answering {
+  Unary* call;
+  Reply* reply;
+
+  template <class Answer>
+  void operator()(const Answer& answer) const {
+    fill(*reply, answer);
+    call->answer(grpc::Status::OK);
+  }
+  template <class Answer>
+  void operator()(const Result<Answer>& answer) const {
+    if (answer) return (*this)(*answer);
+    call->answer(to_status(answer.error()));
+  }
 };
 
 class WatchStream final : public grpc::ServerWriteReactor<ops::v1::WatchEvent> {
@@ -399,12 +441,7 @@ class OperatorService::Impl final : public Operator::CallbackService {
                                    const ops::v1::SubmitRequest* request,
                                    ops::v1::SubmitReply* reply) override {
     return unary(context, [this, order = to_order(*request), reply](Unary* call) mutable {
-      auto withdraw = handlers_.submit(std::move(order), [call, reply](const SubmitAnswer& answer) {
-        reply->set_run(answer.run);
-        for (const std::string& p : answer.problems) reply->add_problems(p);
-        reply->set_exit_code(answer.exit_code);
-        call->answer(grpc::Status::OK);
-      });
+      auto withdraw = handlers_.submit(std::move(order), Answering{call, reply});
       if (withdraw) call->on_cancel(std::move(withdraw));
     });
   }
@@ -440,7 +477,7 @@ class OperatorService::Impl final : public Operator::CallbackService {
   grpc::ServerUnaryReactor* Set(grpc::CallbackServerContext* context,
                                 const ops::v1::SetRequest* request,
                                 ops::v1::SetReply* reply) override {
-    ChangeRequest change = to_change(request->terms(), request->run(), rpc::peer_name(*context));
+    ChangeRequest change = to_change(*request, *context, ChangeRequest::Verb::set);
     change.assignments.assign(request->assignments().begin(), request->assignments().end());
     change.canary_percent = request->canary_percent();
     return change_of(context, std::move(change), reply);
@@ -448,26 +485,19 @@ class OperatorService::Impl final : public Operator::CallbackService {
   grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context,
                                   const ops::v1::PauseRequest* request,
                                   ops::v1::SetReply* reply) override {
-    ChangeRequest change = to_change(request->terms(), request->run(), rpc::peer_name(*context));
-    change.verb = ChangeRequest::Verb::pause;
-    return change_of(context, std::move(change), reply);
+    return change_of(context, to_change(*request, *context, ChangeRequest::Verb::pause), reply);
   }
   grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context,
                                    const ops::v1::PauseRequest* request,
                                    ops::v1::SetReply* reply) override {
-    ChangeRequest change = to_change(request->terms(), request->run(), rpc::peer_name(*context));
-    change.verb = ChangeRequest::Verb::resume;
-    return change_of(context, std::move(change), reply);
+    return change_of(context, to_change(*request, *context, ChangeRequest::Verb::resume), reply);
   }
 
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
                                    const ops::v1::StatusRequest* request,
                                    ops::v1::StatusReply* reply) override {
     return unary(context, [this, run = request->run(), reply](Unary* call) {
-      handlers_.status(run, [call, reply](const Result<RunStatus>& status) {
-        if (status) fill(*reply, *status);
-        call->answer(status ? grpc::Status::OK : to_status(status.error()));
-      });
+      handlers_.status(run, Answering{call, reply});
     });
   }
 
@@ -475,12 +505,7 @@ class OperatorService::Impl final : public Operator::CallbackService {
                                      const ops::v1::ListRunsRequest* request,
                                      ops::v1::ListRunsReply* reply) override {
     return unary(context, [this, run = request->run(), reply](Unary* call) {
-      handlers_.list_runs(run, [call, reply](const Result<std::vector<RunRow>>& rows) {
-        if (rows) {
-          for (const RunRow& row : *rows) fill(*reply->add_runs(), row);
-        }
-        call->answer(rows ? grpc::Status::OK : to_status(rows.error()));
-      });
+      handlers_.list_runs(run, Answering{call, reply});
     });
   }
 
@@ -488,10 +513,7 @@ class OperatorService::Impl final : public Operator::CallbackService {
                                        const ops::v1::ListAgentsRequest*,
                                        ops::v1::ListAgentsReply* reply) override {
     return unary(context, [this, reply](Unary* call) {
-      handlers_.list_agents([call, reply](const std::vector<AgentRow>& rows) {
-        for (const AgentRow& row : rows) fill(*reply->add_agents(), row);
-        call->answer(grpc::Status::OK);
-      });
+      handlers_.list_agents(Answering{call, reply});
     });
   }
 
@@ -514,14 +536,7 @@ class OperatorService::Impl final : public Operator::CallbackService {
                                    const ops::v1::VerifyRequest* request,
                                    ops::v1::VerifyReply* reply) override {
     return unary(context, [this, run = request->run(), reply](Unary* call) {
-      handlers_.verify(run, [call, reply](const Result<VerifyAnswer>& answer) {
-        if (answer) {
-          reply->set_balance(answer->balance);
-          for (const std::string& line : answer->lines) reply->add_lines(line);
-          reply->set_exit_code(answer->exit_code);
-        }
-        call->answer(answer ? grpc::Status::OK : to_status(answer.error()));
-      });
+      handlers_.verify(run, Answering{call, reply});
     });
   }
 
@@ -529,10 +544,7 @@ class OperatorService::Impl final : public Operator::CallbackService {
   Unary* change_of(grpc::CallbackServerContext* context, ChangeRequest change,
                    ops::v1::SetReply* reply) {
     return unary(context, [this, change = std::move(change), reply](Unary* call) mutable {
-      handlers_.change(std::move(change), [call, reply](const ChangeAnswer& answer) {
-        fill(*reply, answer);
-        call->answer(grpc::Status::OK);
-      });
+      handlers_.change(std::move(change), Answering{call, reply});
     });
   }
 
