@@ -138,7 +138,7 @@ class LiveRun {
   std::set<Token> change_tokens_;                     // of orders that are not answered
   std::map<std::uint64_t, Change> changes_in_store_;  // by barrier: not committed yet
   std::set<std::size_t> silent_;                      // agents with a stream and no heartbeat
-  std::set<std::size_t> rejoining_;                   // given their share, not started yet
+  std::set<std::size_t> rejoining_;                   // given their share, not armed yet
   std::optional<WatchEnd> end_;
 };
 

@@ -61,8 +61,10 @@ void LiveRun::tell_book_of(const RunInput& input, Instant now) {
       silent_.erase(i);
       return change_input::Back{i, entry == nullptr ? 0 : entry->hello.epoch};
     });
-  } else if (const auto* started = std::get_if<run_input::Started>(&input)) {
-    const auto i = position_of(started->agent);
+  } else if (const auto* armed = std::get_if<run_input::Armed>(&input)) {
+    // Not when it has started: its share may have nothing to send until a change gives it
+    // something.
+    const auto i = position_of(armed->agent);
     if (i && rejoining_.erase(*i) > 0) tell_book(change_input::Back{*i, 0}, now);
   }
   if (run_.stage() >= RunStage::draining) tell_book(change_input::Ending{}, now);

@@ -143,6 +143,25 @@ TEST_F(ChangesTest, AnAgentWhoseStreamBrokeGetsItOnTheNext) {
   EXPECT_EQ(sent<SendEpochCommit>("pc-2")->epoch, 2U);
 }
 
+// Its share may be nothing, or paused, until a change gives it something.
+TEST_F(ChangesTest, ARestartedAgentThatSendsNothingIsThereAllTheSame) {
+  begin();
+  cut("pc-2");
+  say_hello(hello("pc-2", 2));
+  ASSERT_NE(sent<SendPrepare>("pc-2"), nullptr);
+  order(request({"load.connections=20"}));
+  EXPECT_EQ(sent<SendEpochPrepare>("pc-2"), nullptr) << "it has not answered yet";
+  say("pc-2", AgentPrepareReply{run_, {}});
+  say("pc-2", AgentArmed{run_, 0, 0, {}});
+  ASSERT_NE(sent<SendStart>("pc-2"), nullptr);
+  pass(seconds(1));
+  ASSERT_NE(sent<SendEpochPrepare>("pc-2"), nullptr);
+  reply("pc-1");
+  reply("pc-2");
+  step(event::BarrierPassed{barrier_});
+  EXPECT_THAT(answer().prepared, ElementsAre("pc-1", "pc-2"));
+}
+
 TEST_F(ChangesTest, AnEndedRunAnswersWhoWaits) {
   begin();
   order(request({"load.connections=20"}));
