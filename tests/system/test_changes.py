@@ -1,7 +1,9 @@
 """Parameters of a live run, changed by `spate set`, `pause` and `resume`: real processes, real counts."""
 
 import json
+import os
 import re
+import time
 import unittest
 
 import cluster
@@ -12,14 +14,22 @@ LONG = [{"name": "soak", "for": "5m"}]
 
 
 class ChangesTest(cluster.ClusterTest):
-    def begin(self, *, agents=2, connections=40, options=((), (), (), ())):
+    identity = ()  # of the client: its certificate, if it has one
+
+    def begin(self, *, agents=2, connections=40, options=((), (), (), ()), listen="127.0.0.1:0",
+              redistribute=False):
         self.target = self.start_target()
-        self.controller = self.start_controller()
-        for i in range(agents):
-            self.start_agent(self.controller, f"pc-{i + 1:02d}", *options[i])
-        plan = self.write_plan(cluster.plan(self.target.url, probe=self.target.stats_address, agents=agents,
-                                            connections=connections, phases=LONG))
-        self.run_process = self.start_run(self.controller, plan)
+        self.controller = self.start_controller(listen=listen)
+        self.agents = [self.start_agent(self.controller, f"pc-{i + 1:02d}", *options[i]) for i in range(agents)]
+        content = cluster.plan(self.target.url, probe=self.target.stats_address, agents=agents,
+                               connections=connections, phases=LONG)
+        if redistribute:
+            content["agents"]["redistribute"] = "after_fence"
+            content["on_controller_loss"] = "drain"
+        self.follow(content)
+
+    def follow(self, content):
+        self.run_process = self.start_run(self.controller, self.write_plan(content), *self.identity)
         self.told(r"\n\s*\d+:\d\d/\d+:\d\d\s+soak ")
 
     def told(self, pattern):
@@ -28,8 +38,8 @@ class ChangesTest(cluster.ClusterTest):
 
     def verb(self, *arguments, expected_exit=0):
         self.verbs = getattr(self, "verbs", 0) + 1
-        return self.client(*arguments, "--controller", self.controller.address, expected_exit=expected_exit,
-                           label=f"verb-{self.verbs}")
+        return self.client(*arguments, "--controller", self.controller.address, *self.identity,
+                           expected_exit=expected_exit, label=f"verb-{self.verbs}")
 
     def set(self, *arguments, **options):
         return self.verb("set", "last", *arguments, **options)
@@ -54,18 +64,22 @@ class ChangesTest(cluster.ClusterTest):
                            f"{count} of {count} connections", timeout=20)
 
     def end(self):
-        self.verb("stop", "last")
-        summary = self.finish(self.run_process, expected_exit=105)
+        summary = self.stop()
         self.assert_adds_up(summary)
         self.assertEqual(summary["balance"], "BALANCED", summary)
         self.assertEqual(summary["target"]["received"], summary["requests"]["sent"])
         self.assertEqual(summary["requests"]["ok"], summary["requests"]["sent"], summary)
         self.assertEqual(summary["records"]["gaps"], 0)
-        verify = self.start("spate", "verify", "last", "--controller", self.controller.address, label="verify")
+        verify = self.start("spate", "verify", "last", "--controller", self.controller.address, *self.identity,
+                            label="verify")
         # 3 where a slow machine did not open the connections of a change within an interval.
         self.assertIn(verify.wait(60), (0, 3), verify.stdout)
         self.assertRegex(verify.stdout, r"\S BALANCED\n")
         return summary
+
+    def stop(self):
+        self.verb("stop", "last")
+        return self.finish(self.run_process, expected_exit=105)
 
     def test_connections_up_and_down_on_all_and_on_one(self):
         self.begin()
@@ -166,6 +180,95 @@ class ChangesTest(cluster.ClusterTest):
         self.everybody_on(3)
         self.assertNotIn("canary", self.status())
         self.end()
+
+    def certificates(self, role, name, *more):
+        """The flags of one who has a certificate of that role and name."""
+        pki = self.path("pki")
+        if not os.path.exists(pki):
+            self.client("pki", "init", "--dir", pki)
+        self.client("pki", "issue", "--dir", pki, "--role", role, "--name", name, *more)
+        files = {"ca": "ca.crt", "cert": f"{role}-{name}.crt", "key": f"{role}-{name}.key"}
+        return [text for flag, file in files.items() for text in ("--" + flag, os.path.join(pki, file))]
+
+    def test_who_is_whom_the_certificate_names_and_tls_comes_and_goes(self):
+        self.identity = self.certificates("operator", "alice")
+        target = self.start("spate-target", "--listen", "127.0.0.1:0", "--stats", "127.0.0.1:0",
+                            "--listen-plain", "127.0.0.1:0",
+                            *self.certificates("target", "server", "--host", "127.0.0.1"),
+                            ready=r"listening on (\S+) stats on (\S+) plain on (\S+)$")
+        encrypted, stats, plain = target.ready.groups()
+        self.controller = self.start_controller(*self.certificates("controller", "control"))
+        for name in ("pc-01", "pc-02"):
+            self.start_agent(self.controller, name, *self.certificates("agent", name))
+        self.follow(cluster.plan(f"grpc://{plain}", probe=stats, connections=20, phases=LONG))
+        self.set(f"target.url=grpcs://{encrypted}", "--reason", "what does it cost?")
+        self.everybody_on(2)
+        self.told(rf"epoch 2 from 1: target.url=grpcs://{encrypted} by alice: what does it cost")
+        self.open_connections(20)
+        self.identity = self.certificates("operator", "bob")
+        self.set(f"target.url=grpc://{plain}", "load.connections=10")
+        self.everybody_on(3)
+        self.open_connections(10)
+        self.verb("pause", "last")
+        self.assertEqual([(c["epoch"], c["who"]) for c in self.status()["changes"]],
+                         [(2, "alice"), (3, "bob"), (4, "bob")])
+        # An agent's certificate orders nothing.
+        self.identity = self.certificates("agent", "pc-03")
+        self.assertIn("operator", self.verb("resume", "last", expected_exit=1).stderr)
+        self.identity = self.certificates("operator", "carol")
+        self.end()
+
+    def test_changes_outlive_the_controller(self):
+        self.begin(listen=f"127.0.0.1:{support.free_port()}")
+        self.set("load.connections=60", "--at", "+6s", "--reason", "for later")
+        self.set("call.compress=true")
+        self.controller.kill()
+        self.controller = self.start_controller(listen=self.controller.address, label="controller-2")
+        self.told("controller restarted away_s=")
+        # The one for now was the second one accepted.
+        self.everybody_on(self.status()["changes"][1]["epoch"] + 1)
+        self.open_connections(60)
+        before = self.status()["changes"]
+        self.assertEqual([(c["what"], c["reason"]) for c in before],
+                         [("load.connections=60", "for later"), ("call.compress=true", "")])
+        epoch = self.status()["live"]["epoch"]
+        self.assertIn(f"epoch {epoch}", self.set("load.connections=8", "--if-epoch", "1", expected_exit=4).stderr)
+        self.assertEqual(self.status()["changes"], before)
+        self.set("load.connections=8", "--if-epoch", str(epoch))
+        self.open_connections(8)
+        summary = self.end()
+        self.assertEqual(summary["connections"]["opened"], 60)
+        self.assertEqual(summary["connections"]["closed"], 52)
+
+    def test_a_lost_agents_share_moves_when_its_lease_has_ended(self):
+        # Leases of 10 s, so that the test need not wait for ten minutes.
+        self.begin(agents=3, connections=30, redistribute=True)
+        lost = self.agents[2]
+        lost.kill()
+        killed_at = time.monotonic()
+        self.told("agent lost agent=pc-03")
+        support.eventually(lambda: self.status()["live"]["epoch"] > 1, "the change that moves the share", timeout=40,
+                           every=0.2)
+        # The last lease was given by a heartbeat, which comes once a second; nothing has moved before its end.
+        self.assertGreater(time.monotonic() - killed_at, 8)
+        change = self.status()["changes"][0]
+        self.assertEqual(change["who"], "controller")
+        self.connections_are(15, 15)
+        self.start_agent(self.controller, "pc-03")
+        self.connections_are(10, 10, 10)
+        summary = self.stop()
+        # What was in flight when it was killed is unknown, and nothing else.
+        self.assertIn(summary["balance"], ("BALANCED", "EXPLAINED"), summary["balance_lines"])
+        self.assertLessEqual(summary["requests"]["sent"] - summary["requests"]["ok"], 10, summary)
+        self.assertEqual(summary["records"]["gaps"], 0, summary)
+        self.assertTrue(any("pc-03" in r and "away" in r for r in summary["reasons"]), summary["reasons"])
+
+    def connections_are(self, *each):
+        """Until the agents that are there have so many, by what they are told and what they have opened."""
+        def told():
+            return tuple(a["connections"] for a in self.status()["live"]["agents"] if a["state"] == "online")
+        support.eventually(lambda: told() == each, f"connections {each}", timeout=40, every=0.2)
+        self.open_connections(sum(each))
 
 
 if __name__ == "__main__":
