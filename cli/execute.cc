@@ -51,10 +51,10 @@ std::vector<std::string> prepare(const Execution& execution,
                        ": /target: the target is \"local\", which only --local starts; to flood "
                        "another one: --set "
                        "target.url=grpc://HOST:PORT");
-  if (execution.local && out.plan.target.url.starts_with("grpcs://"))
+  if (execution.local && !out.plan.target.is_local() && out.plan.target.url.starts_with("grpcs://"))
     problems.push_back(execution.plan_file +
-                       ": /target/url: the agents of --local have no certificates for grpcs://; "
-                       "start a controller and "
+                       ": /target/url: the agents of --local have certificates for the target of "
+                       "--local only; start a controller and "
                        "agents with --ca, --cert and --key (spate pki) and leave --local away");
   return problems;
 }
@@ -154,10 +154,10 @@ int execute(const Execution& execution) {
     auto started = start_cluster(execution, prepared.plan);
     if (!started) return fail(started.error());
     cluster = std::move(*started);
-    controller = {};
-    controller.controller = cluster->controller();
+    controller = cluster->controller();
     if (prepared.plan.target.is_local()) {
       request.set_target_url(cluster->target_url());
+      request.set_target_tls_url(cluster->target_tls_url());
       request.set_target_probe(cluster->target_probe());
     }
   } else if (execution.wait > Duration::zero()) {

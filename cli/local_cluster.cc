@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "cli/files.h"
+#include "cli/pki.h"
 
 namespace spate::cli {
 namespace {
@@ -41,6 +42,22 @@ std::string word_after(const std::string& line, const std::string& text) {
   return line.substr(from, line.find(' ', from) - from);
 }
 
+// The flags of a program of this role, with its certificate of the CA in `pki`.
+std::vector<std::string> identity(const std::string& pki, const std::string& role) {
+  const std::string pair = pki + "/" + role + "-" + role;
+  return {"--ca", pki + "/ca.crt", "--cert", pair + ".crt", "--key", pair + ".key"};
+}
+
+std::vector<std::string> operator+(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+ControllerFlags flags_of(const std::string& address, const std::string& pki) {
+  const auto flags = identity(pki, "operator");
+  return {address, flags[1], flags[3], flags[5]};
+}
+
 std::string indented(const std::string& text) {
   std::string out;
   for (std::size_t from = 0; from < text.size();) {
@@ -55,16 +72,18 @@ std::string indented(const std::string& text) {
 
 std::string default_local_store() { return data_directory() + "/local.sqlite"; }
 
-std::optional<std::string> live_local_controller(const std::string& store) {
+std::optional<ControllerFlags> live_local_controller(const std::string& store) {
   const int fd = open(lock_path(store).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
   // Free to take: whoever wrote it has gone.
   const bool is_held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   close(fd);
   if (!is_held) return std::nullopt;
-  const auto address = read_file(lock_path(store));
-  if (!address || address->empty()) return std::nullopt;
-  return address->substr(0, address->find('\n'));
+  const auto text = read_file(lock_path(store));
+  if (!text || text->empty()) return std::nullopt;
+  const std::size_t end = text->find('\n');
+  if (end == text->npos) return std::nullopt;
+  return flags_of(text->substr(0, end), text->substr(end + 1, text->find('\n', end + 1) - end - 1));
 }
 
 Result<void> LocalCluster::lock(const std::string& store) {
@@ -76,10 +95,20 @@ Result<void> LocalCluster::lock(const std::string& store) {
     return Error{ErrorCode::io, "cannot write " + lock_path(store) + ": " + std::strerror(errno)};
   if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return {};
   const auto live = live_local_controller(store);
-  return Error{ErrorCode::unavailable,
-               "another local cluster is using " + store +
-                   (live ? " (its controller answers at " + *live + ")" : std::string()) +
-                   ": wait for its end, or give this one another store with --store FILE"};
+  return Error{
+      ErrorCode::unavailable,
+      "another local cluster is using " + store +
+          (live ? " (its controller answers at " + live->controller + ")" : std::string()) +
+          ": wait for its end, or give this one another store with --store FILE"};
+}
+
+Result<void> LocalCluster::make_certificates() {
+  if (const auto made = make_ca(pki()); !made) return made.error();
+  for (const char* role : {"controller", "agent", "operator", "target"}) {
+    const auto issued = issue(pki(), {.role = role, .name = role, .hosts = {"127.0.0.1"}});
+    if (!issued) return issued.error();
+  }
+  return {};
 }
 
 Result<LocalCluster::Member*> LocalCluster::launch(const std::string& name,
@@ -106,31 +135,36 @@ Result<std::string> LocalCluster::wait_ready(Member& member, const std::string& 
 }
 
 Result<void> LocalCluster::start_controller(const std::string& store, const Say& say) {
-  const auto member = launch("spate-controller", "spate-controller",
-                             {"--listen", "127.0.0.1:0", "--store", store, "--no-adopt"});
+  const auto member =
+      launch("spate-controller", "spate-controller",
+             std::vector<std::string>{"--listen", "127.0.0.1:0", "--store", store, "--no-adopt"} +
+                 identity(pki(), "controller"));
   if (!member) return member.error();
   const auto line = wait_ready(**member, "listening on ");
   if (!line) return line.error();
-  controller_ = word_after(*line, "listening on ");
-  const std::string text = controller_ + "\n";
+  controller_ = flags_of(word_after(*line, "listening on "), pki());
+  const std::string text = controller_.controller + "\n" + pki() + "\n";
   if (ftruncate(lock_, 0) != 0 || pwrite(lock_, text.data(), text.size(), 0) < 0)
     return Error{ErrorCode::io, "cannot write " + lock_path(store) + ": " + std::strerror(errno)};
   say(fmt::format("started spate-controller, pid {}, on {}", (*member)->process.pid(),
-                  controller_));
+                  controller_.controller));
   return {};
 }
 
 Result<void> LocalCluster::start_target(const LocalClusterSpec& spec, const Say& say) {
   if (!spec.with_target) return {};
-  std::vector<std::string> arguments{"--listen", "127.0.0.1:0", "--stats", "127.0.0.1:0"};
-  arguments.insert(arguments.end(), spec.target.begin(), spec.target.end());
-  const auto member = launch("spate-target", "spate-target", arguments);
+  const std::vector<std::string> addresses{"--listen",    "127.0.0.1:0", "--listen-plain",
+                                           "127.0.0.1:0", "--stats",     "127.0.0.1:0"};
+  const auto member =
+      launch("spate-target", "spate-target", addresses + identity(pki(), "target") + spec.target);
   if (!member) return member.error();
   const auto line = wait_ready(**member, "listening on ");
   if (!line) return line.error();
-  target_url_ = "grpc://" + word_after(*line, "listening on ");
+  target_url_ = "grpc://" + word_after(*line, "plain on ");
+  target_tls_url_ = "grpcs://" + word_after(*line, "listening on ");
   target_probe_ = word_after(*line, "stats on ");
-  say(fmt::format("started spate-target, pid {}, on {}", (*member)->process.pid(), target_url_));
+  say(fmt::format("started spate-target, pid {}, on {} and {}", (*member)->process.pid(),
+                  target_url_, target_tls_url_));
   return {};
 }
 
@@ -138,10 +172,11 @@ Result<void> LocalCluster::start_agents(const LocalClusterSpec& spec, const Say&
   std::vector<Member*> agents;
   for (std::uint32_t i = 1; i <= spec.agents; ++i) {
     const std::string name = fmt::format("local-{}", i);
-    std::vector<std::string> arguments{"--controller", controller_, "--name",
-                                       name,           "--state",   directory_ + "/" + name};
+    std::vector<std::string> arguments{"--controller", controller_.controller, "--name", name,
+                                       "--state",      directory_ + "/" + name};
     for (const auto& entry : spec.allow) arguments.insert(arguments.end(), {"--allow", entry});
-    const auto member = launch("spate-agent-" + name, "spate-agent", arguments);
+    const auto member =
+        launch("spate-agent-" + name, "spate-agent", arguments + identity(pki(), "agent"));
     if (!member) return member.error();
     agents.push_back(*member);
   }
@@ -167,6 +202,7 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::start(const LocalClusterSpec
     return Error{ErrorCode::io, "cannot make " + directory + ": " + std::strerror(errno)};
   cluster->directory_ = directory;
 
+  if (auto done = cluster->make_certificates(); !done) return done.error();
   if (auto done = cluster->start_controller(store, say); !done) return done.error();
   if (auto done = cluster->start_target(spec, say); !done) return done.error();
   if (auto done = cluster->start_agents(spec, say); !done) return done.error();
@@ -182,7 +218,7 @@ LocalCluster::~LocalCluster() {
     close(lock_);
   }
   std::error_code ec;
-  if (!directory_.empty() && !keep_logs_) std::filesystem::remove_all(directory_, ec);
+  if (!directory_.empty()) std::filesystem::remove_all(keep_logs_ ? pki() : directory_, ec);
 }
 
 std::vector<std::string> LocalCluster::news_of_deaths() {

@@ -4,6 +4,8 @@
 // controller, to look at runs that have ended. The runs stay in a store in the user's data
 // directory. One live local cluster per store: whoever comes second is told where the first one's
 // controller is.
+//
+// A CA of its own, thrown away with it, lets the target be flooded with TLS beside without.
 
 #include <cstdint>
 #include <functional>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "cli/child_process.h"
+#include "cli/operator_client.h"
 #include "common/result.h"
 
 namespace spate::cli {
@@ -27,8 +30,9 @@ struct LocalClusterSpec {
 
 // The store meant by a --store flag that was not given.
 std::string default_local_store();
-// Where the controller of a live local cluster on `store` answers; nothing if there is none.
-std::optional<std::string> live_local_controller(const std::string& store);
+// Where the controller of a live local cluster on `store` answers, and whom; nothing if there is
+// none.
+std::optional<ControllerFlags> live_local_controller(const std::string& store);
 
 class LocalCluster {
  public:
@@ -38,8 +42,9 @@ class LocalCluster {
   static Result<std::unique_ptr<LocalCluster>> start(const LocalClusterSpec& spec, const Say& say);
   ~LocalCluster();  // stop()
 
-  const std::string& controller() const { return controller_; }
+  const ControllerFlags& controller() const { return controller_; }
   const std::string& target_url() const { return target_url_; }  // "" without a target
+  const std::string& target_tls_url() const { return target_tls_url_; }
   const std::string& target_probe() const { return target_probe_; }
 
   // Of each child that has ended since the last call: which, how, and the last lines of its log.
@@ -61,6 +66,8 @@ class LocalCluster {
 
   LocalCluster() = default;
   Result<void> lock(const std::string& store);
+  Result<void> make_certificates();
+  std::string pki() const { return directory_ + "/pki"; }
   Result<Member*> launch(const std::string& name, const std::string& program,
                          std::vector<std::string> arguments);
   Result<std::string> wait_ready(Member& member, const std::string& text);
@@ -71,7 +78,8 @@ class LocalCluster {
   int lock_ = -1;
   std::string directory_;  // of the logs, and of the agents' state: each is a new one
   bool keep_logs_ = false;
-  std::string controller_, target_url_, target_probe_;
+  ControllerFlags controller_;
+  std::string target_url_, target_tls_url_, target_probe_;
   std::vector<std::unique_ptr<Member>> members_;  // the controller first
 };
 

@@ -40,9 +40,8 @@ Result<Session> Session::open(const SessionFlags& flags) {
   ControllerFlags controller = flags.controller;
   if (flags.local) {
     const std::string store = flags.store.empty() ? default_local_store() : flags.store;
-    controller = {};
     if (const auto live = live_local_controller(store)) {
-      controller.controller = *live;
+      controller = *live;
     } else {
       if (!std::filesystem::exists(store))
         return Error{ErrorCode::not_found,
@@ -52,7 +51,7 @@ Result<Session> Session::open(const SessionFlags& flags) {
       auto cluster = LocalCluster::start(spec, [](const std::string&) {});
       if (!cluster) return cluster.error();
       session.cluster_ = std::move(*cluster);
-      controller.controller = session.cluster_->controller();
+      controller = session.cluster_->controller();
     }
   }
   auto client = OperatorClient::create(controller);

@@ -188,7 +188,13 @@ void ParameterReader::settle_pause(const JsonNode* calls, const JsonNode* pause,
 
 std::optional<std::string> ParameterReader::url_of(const JsonNode& node, const std::string& where) {
   const auto text = text_of(node, where);
-  if (!text) return std::nullopt;
+  if (!text || (has_local_target && is_local_url(*text))) return text;
+  if (is_local_url(*text)) {
+    report(node, where,
+           "is for plans whose target is \"local\"; write an address, for example "
+           "\"grpcs://10.0.0.100:7443\"");
+    return std::nullopt;
+  }
   const auto parsed = parse_target_url(*text);
   if (!parsed) {
     report(node, where, parsed.error().message);

@@ -20,6 +20,8 @@ class ParameterReader : public JsonReader {
 
   // 0 when reading one agent's share, which may be empty.
   std::uint64_t least_connections = 1;
+  // Whether the target is the one that --local starts, which has no address yet.
+  bool has_local_target = false;
 
   // "load.connections" …: every parameter that may change during a run.
   static const std::vector<std::string>& paths();

@@ -22,11 +22,16 @@ inline constexpr std::uint32_t kMaxThreadsPerAgent = 256;
 inline constexpr std::size_t kMaxPhases = 1'000;
 inline constexpr std::size_t kMaxMessageBytes = 4 * 1024 * 1024;
 
+// The bundled target that `spate run --local` starts, and its other side.
+inline constexpr std::string_view kLocalUrl = "local";
+inline constexpr std::string_view kLocalTlsUrl = "grpcs://local";
+inline bool is_local_url(std::string_view url) { return url == kLocalUrl || url == kLocalTlsUrl; }
+
 struct Target {
-  std::string url;    // "grpc://host:port", "grpcs://host:port", or "local"
+  std::string url;    // "grpc://host:port", "grpcs://host:port", or a local one
   std::string probe;  // host:port of the bundled target's statistics; empty: a foreign target
 
-  bool is_local() const { return url == "local"; }
+  bool is_local() const { return is_local_url(url); }
   bool operator==(const Target&) const = default;
 };
 

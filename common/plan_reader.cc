@@ -64,6 +64,7 @@ void PlanReader::read_target(const JsonNode& root) {
   if (const auto* text = node->as<std::string>()) {
     if (*text == "local") {
       plan_.target.url = *text;
+      has_local_target = true;
     } else {
       report(
           *node, "/target",
@@ -75,9 +76,10 @@ void PlanReader::read_target(const JsonNode& root) {
   if (const JsonNode* url = node->find("url")) {
     if (const auto text = text_of(*url, "/target/url")) {
       const auto parsed =
-          *text == "local" ? Result<TargetUrl>(TargetUrl()) : parse_target_url(*text);
+          is_local_url(*text) ? Result<TargetUrl>(TargetUrl()) : parse_target_url(*text);
       if (!parsed) report(*url, "/target/url", parsed.error().message);
       plan_.target.url = *text;
+      has_local_target = is_local_url(*text);
     }
   } else {
     report(*node, "/target/url", "missing; write for example \"grpc://10.0.0.100:7000\"");

@@ -23,9 +23,10 @@ struct SubmitOrder {
   std::string plan;  // the text of the plan file
   std::vector<std::string> overrides;
   std::string descriptor_set;
-  Duration wait{};          // 0: the default
-  Duration measured_for{};  // 0: as planned
-  std::string target_url;   // replaces "local"
+  Duration wait{};             // 0: the default
+  Duration measured_for{};     // 0: as planned
+  std::string target_url;      // replaces "local"
+  std::string target_tls_url;  // replaces "grpcs://local"
   std::string target_probe;
 };
 

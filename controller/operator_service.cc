@@ -55,6 +55,7 @@ SubmitOrder to_order(const ops::v1::SubmitRequest& request) {
   order.wait = std::chrono::milliseconds(request.wait_ms());
   order.measured_for = std::chrono::milliseconds(request.measured_for_ms());
   order.target_url = request.target_url();
+  order.target_tls_url = request.target_tls_url();
   order.target_probe = request.target_probe();
   return order;
 }

@@ -9,6 +9,13 @@
 namespace spate::controller {
 namespace {
 
+void resolve_local(const SubmitOrder& submitted, std::string& url) {
+  if (url == kLocalUrl)
+    url = submitted.target_url;
+  else if (url == kLocalTlsUrl)
+    url = submitted.target_tls_url;
+}
+
 void resolve_target(const SubmitOrder& submitted, Plan& plan, std::vector<std::string>& problems) {
   if (plan.target.is_local()) {
     if (submitted.target_url.empty()) {
@@ -18,7 +25,10 @@ void resolve_target(const SubmitOrder& submitted, Plan& plan, std::vector<std::s
           "name the target as grpc://HOST:PORT");
       return;
     }
-    plan.target.url = submitted.target_url;
+    resolve_local(submitted, plan.target.url);
+    if (plan.rotation)
+      for (Rotation::Set& set : plan.rotation->sets)
+        if (set.patch.target_url) resolve_local(submitted, *set.patch.target_url);
     if (!submitted.target_probe.empty()) plan.target.probe = submitted.target_probe;
   }
   if (const auto url = parse_target_url(plan.target.url); !url) {

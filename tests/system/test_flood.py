@@ -178,6 +178,30 @@ class FloodTest(cluster.ClusterTest):
         self.assert_clean(summary)
         self.assertEqual(summary["target"]["received"], summary["requests"]["sent"])
 
+    def test_the_local_target_is_flooded_with_tls_and_without(self):
+        content = cluster.plan("local", connections=20, phases=[{"name": "flood", "for": "9s"}])
+        content["rotate"] = {"every": "3s", "guard": "500ms",
+                             "sets": [{"name": "plain"}, {"name": "tls", "target": {"url": "grpcs://local"}}]}
+        env = {"XDG_DATA_HOME": self.path("data"), "HOME": self.folder}
+        run = self.start("spate", "run", self.write_plan(content), "--local", "-o", "json",
+                         "--report", self.path("local.html"), label="local", env=env)
+        wait_for_progress(run)
+        encrypted = re.search(r"on grpc://\S+ and (grpcs://\S+)", run.stderr).group(1)
+        # From another terminal: everybody with TLS to the end, over the rotation that follows.
+        change = self.start("spate", "set", "last", f"target.url={encrypted}", "--at", "+1s", "--local",
+                            label="set", env=env)
+        self.assertEqual(change.wait(), 0, change.tail())
+        # 3 where all connections of an interval were on their way to the other address.
+        summary = self.finish(run, expected_exit=3 if run.wait(60) == 3 else 0)
+        self.assert_adds_up(summary)
+        self.assertEqual(summary["balance"], "BALANCED", summary)
+        self.assertEqual(summary["requests"]["ok"], summary["requests"]["sent"], summary)
+        self.assertEqual(summary["target"]["received"], summary["requests"]["sent"])
+        self.assertIn("by operator", run.stderr)
+        rows = {row["name"]: row["encrypted"] for row in summary["parameter_sets"]["sets"]}
+        self.assertFalse(rows.pop("plain"))
+        self.assertTrue(rows and all(rows.values()), rows)
+
     def test_an_owners_cap_is_kept_and_shown(self):
         """300/s on one of two agents with two threads each: in every interval, whatever the plan wants."""
         target = self.start_target()

@@ -193,6 +193,21 @@ TEST(Rotation, OfTooManyChangesIsRefused) {
   EXPECT_TRUE(contains(heavy.problems[0].text, "larger than 128 MiB")) << heavy.problems[0].text;
 }
 
+TEST(Rotation, NamesBothSidesOfTheLocalTarget) {
+  const std::string sets = R"(, "rotate": {"every": "10s", "sets": [
+    {"target": {"url": "local"}}, {"target": {"url": "grpcs://local"}}]}})";
+  const Plan plan = good_plan(R"({"name": "n", "target": "local")" + sets);
+  EXPECT_EQ(plan.rotation->sets[1].patch.target_url, kLocalTlsUrl);
+  EXPECT_EQ(good_plan(to_json(plan)), plan);
+  EXPECT_TRUE(good_plan(R"({"name": "n", "target": {"url": "grpcs://local"}})").target.is_local());
+  // Of another target nobody knows these.
+  const auto foreign = parse_plan(R"({"name": "n", "target": {"url": "grpc://h:1"},
+    "call": {"method": "a.B/C"})" +
+                                  sets);
+  ASSERT_EQ(foreign.problems.size(), 2u) << listed(foreign.problems);
+  EXPECT_EQ(foreign.problems[1].path, "/rotate/sets/1/target/url");
+}
+
 TEST(ControllerLoss, IsRead) {
   const auto with = [](const std::string& more) {
     return parse_plan(R"({"name": "n", "target": "local")" + more + "}");
