@@ -72,7 +72,8 @@ struct Rotation {
   Duration every{};       // length of a period; of those by wall clock, too
   std::vector<Set> sets;  // two or more
   Across across = Across::run;
-  Duration guard{};          // after each change-over: not measured
+  Duration guard{};  // after each change-over: not measured
+  bool goes_by_wall_clock() const { return !at.empty(); }
   std::string at;            // "HH:MM": change-overs at this wall time (and every `every` from it);
                              // empty: by elapsed time
   std::string zone = "UTC";  // of `at`

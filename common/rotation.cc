@@ -70,7 +70,7 @@ Result<std::vector<Duration>> by_wall_clock(const Rotation& rotation, Duration l
 Result<std::vector<Duration>> change_overs(const Rotation& rotation, Duration length,
                                            std::int64_t start_wall_ms) {
   if (rotation.every <= Duration::zero()) return invalid("a rotation needs `every`");
-  if (!rotation.at.empty()) return by_wall_clock(rotation, length, start_wall_ms);
+  if (rotation.goes_by_wall_clock()) return by_wall_clock(rotation, length, start_wall_ms);
   if (length / rotation.every > static_cast<std::int64_t>(kMaxSegments)) return too_many();
   std::vector<Duration> offsets;
   for (Duration at = rotation.every; at < length; at += rotation.every) offsets.push_back(at);

@@ -22,7 +22,7 @@ ChangeAnswer refused(std::string problem, int exit_code) {
 
 void LiveRun::begin_book(bool is_adopted, Instant now) {
   const RunInfo& info = run_.info();
-  auto planned = planned_timeline(info.plan, info.submitted_wall_ms);
+  auto planned = planned_timeline_of(info);
   if (!planned) return;  // no run gets a T with such a plan
   ChangeBook::Setup setup;
   setup.run = id();

@@ -99,7 +99,9 @@ void Run::on(const run_input::Agents& input, Instant now) {
 }
 
 void Run::prepare(const std::vector<run_input::Agents::One>& chosen, Instant now) {
-  const Result<Timeline> timeline = planned_timeline(info_.plan, info_.submitted_wall_ms);
+  plan_start(now);
+  const Result<Timeline> timeline =
+      planned_timeline(info_.plan, wall_ms(planned_start_.value_or(now)));
   if (!timeline) {
     refuse({timeline.error().message}, 2);
     return;
@@ -205,12 +207,29 @@ void Run::arm_if_all_ready(Instant now) {
   if (stage_ == RunStage::arming && !fixed_start_ && is_all_armed()) fix_start(now + kStartLead);
 }
 
-void Run::fix_start(Instant start) {
+void Run::plan_start(Instant now) {
+  if (!info_.plan.rotation || !info_.plan.rotation->goes_by_wall_clock()) return;
+  const auto share = static_cast<std::int64_t>(info_.plan.max_connections() / info_.plan.agents);
+  planned_start_ = now + kStartLead + kUsualArmTime + std::chrono::milliseconds(10) * share;
+}
+
+std::int64_t Run::wall_ms(Instant at) const {
+  return info_.submitted_wall_ms + (at - created_) / std::chrono::milliseconds(1);
+}
+
+void Run::fix_start(Instant earliest) {
+  const Instant planned = planned_start_.value_or(earliest);
+  const Instant start = std::max(earliest, planned);
+  if (start > planned)
+    log(Severity::warning,
+        "connections took longer than foreseen: the rotation's change-overs are "
+        "late by_ms=" +
+            std::to_string((start - planned) / std::chrono::milliseconds(1)));
   fixed_start_ = start;
   info_.start_boot_ns = to_ns(start);
   info_.boot_id = boot_id_;
-  info_.started_wall_ms =
-      info_.submitted_wall_ms + (start - created_) / std::chrono::milliseconds(1);
+  // The agents have the timeline that belongs to it.
+  info_.started_wall_ms = wall_ms(planned_start_.value_or(start));
   actions_.emplace_back(run_action::StoreStart{});
 }
 

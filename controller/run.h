@@ -44,6 +44,9 @@ inline constexpr Duration kPrepareDeadline = std::chrono::seconds(30);
 inline constexpr Duration kArmDeadline =
     std::chrono::seconds(60);  // and 10 ms for every connection of the largest share
 inline constexpr Duration kStartLead = std::chrono::milliseconds(500);
+// How far ahead T is planned, beside kStartLead, if change-overs go by wall clock: agents get them
+// as offsets from T before anybody is ready. And 10 ms for every connection of the largest share.
+inline constexpr Duration kUsualArmTime = std::chrono::seconds(5);
 inline constexpr Duration kMinStartLead = std::chrono::milliseconds(250);  // once T is stored
 inline constexpr Duration kDrainGrace = std::chrono::seconds(10);          // over the plan's drain
 inline constexpr Duration kCutOffGrace = std::chrono::seconds(5);  // from "stop at once" to "lost"
@@ -256,7 +259,9 @@ class Run {
   bool is_all_armed() const;
   void note_cap(const run_input::PrepareReply& input);
   void arm_if_all_ready(Instant now);
-  void fix_start(Instant start);
+  void fix_start(Instant earliest);
+  void plan_start(Instant now);
+  std::int64_t wall_ms(Instant at) const;
   void take_start(Instant start, Instant now);
   void fail_before_start(const std::string& reason);
   void set_start(Instant start);
@@ -293,8 +298,9 @@ class Run {
   Instant created_;
   Duration wait_;
   RunStage stage_ = RunStage::waiting;
-  Instant deadline_;                    // of the stage
-  std::optional<Instant> fixed_start_;  // being stored: told to nobody yet
+  Instant deadline_;                      // of the stage
+  std::optional<Instant> planned_start_;  // what change-overs by wall clock are counted from
+  std::optional<Instant> fixed_start_;    // being stored: told to nobody yet
   std::optional<Instant> start_;
   std::vector<Member> members_;  // parallel to info_.agents
   std::vector<run_input::Agents::One> online_;

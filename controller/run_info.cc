@@ -32,8 +32,13 @@ std::string_view name(RunEnd e) {
   return "?";
 }
 
+Result<Timeline> planned_timeline_of(const RunInfo& info) {
+  return planned_timeline(
+      info.plan, info.started_wall_ms == 0 ? info.submitted_wall_ms : info.started_wall_ms);
+}
+
 Result<Timeline> timeline_of(const RunInfo& info) {
-  auto planned = planned_timeline(info.plan, info.submitted_wall_ms);
+  auto planned = planned_timeline_of(info);
   if (!planned) return planned.error();
   return changed_timeline(*planned, info.changes);
 }

@@ -54,7 +54,8 @@ struct RunInfo {
   RunEnd end = RunEnd::crashed;
   std::string end_reason;
   std::int64_t submitted_wall_ms = 0;
-  std::int64_t started_wall_ms = 0;  // 0: never started
+  // T; 0: never started. Change-overs by wall clock are counted from it.
+  std::int64_t started_wall_ms = 0;
   // T by the controller's CLOCK_BOOTTIME in the boot of this id; absent: not fixed yet.
   std::optional<std::int64_t> start_boot_ns;
   std::string boot_id;
@@ -66,6 +67,8 @@ struct RunInfo {
 // Which parameters each agent of the run has at every instant: by its plan and its changes. Errors:
 // none for a run that was prepared.
 Result<Timeline> timeline_of(const RunInfo& info);
+// By its plan alone.
+Result<Timeline> planned_timeline_of(const RunInfo& info);
 
 // One look at the bundled target.
 struct TargetSample {

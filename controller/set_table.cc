@@ -38,11 +38,13 @@ double SetTable::Row::bytes_per_s() const {
 void SetTable::update(const RunInfo& info) {
   for (std::size_t i = position_of_.size(); i < info.agents.size(); ++i)
     position_of_.emplace(info.agents[i].name, i);
-  if (is_known_ && changes_ == info.changes.size()) return;
+  if (is_known_ && changes_ == info.changes.size() && started_wall_ms_ == info.started_wall_ms)
+    return;
   const auto timeline = timeline_of(info);
   if (!timeline) return;  // the run was refused: there are no records
   is_known_ = true;
   changes_ = info.changes.size();
+  started_wall_ms_ = info.started_wall_ms;
   set_names_.clear();
   if (info.plan.rotation)
     for (const Rotation::Set& set : info.plan.rotation->sets) set_names_.push_back(set.name);

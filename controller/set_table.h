@@ -61,6 +61,7 @@ class SetTable {
   std::map<std::string, std::size_t> position_of_;
   std::vector<std::string> set_names_;
   std::size_t changes_ = 0;
+  std::int64_t started_wall_ms_ = 0;
   bool is_known_ = false;  // the timeline
 };
 

@@ -187,7 +187,7 @@ class Rows {
 
  private:
   void put_planned_epochs(const RunInfo& info) {
-    const auto timeline = planned_timeline(info.plan, info.submitted_wall_ms);
+    const auto timeline = planned_timeline_of(info);
     if (!timeline) return;  // the run is refused for it
     for (const Epoch& epoch : timeline->epochs) put_epoch(info.id, epoch);
   }

@@ -23,6 +23,7 @@ class RunTest : public testing::Test {
   void make(std::uint32_t agents, std::string probe = "", Duration length = seconds(10)) {
     controller::Run::Order order;
     order.id = "demo-x";
+    order.plan = plan_;
     order.plan.name = "demo";
     order.plan.target.url = "grpc://127.0.0.1:7000";
     order.plan.target.probe = std::move(probe);
@@ -97,6 +98,7 @@ class RunTest : public testing::Test {
     step(run_input::Finished{agent, records, reason});
   }
 
+  Plan plan_;  // what make() does not set
   Instant now_ = from_ns(1'000'000'000'000);
   std::unique_ptr<controller::Run> run_;
   std::vector<run_action::Send> sent_;
@@ -104,6 +106,46 @@ class RunTest : public testing::Test {
   std::string log_;
   int accepted_ = 0, sampling_ = 0, final_samples_ = 0, closed_ = 0;
 };
+
+TEST_F(RunTest, PlansItsStartIfChangeOversGoByWallClock) {
+  plan_.rotation = Rotation{.every = std::chrono::hours(1), .sets = {{"a", {}}, {"b", {}}}};
+  plan_.rotation->sets[1].patch.compress = true;
+  plan_.rotation->at = "00:17";  // 20 s after the submission
+  const Duration ahead = kStartLead + kUsualArmTime + std::chrono::milliseconds(50);
+  make(2, "", seconds(60));
+  agents_come(2);
+  const Instant planned = now_ + ahead;
+  EXPECT_EQ(last<SendPrepare>().timeline.segments.at(1).offset, seconds(20) - ahead);
+  accept("pc-1");
+  accept("pc-2");
+  tick_after(seconds(1));
+  arm("pc-1");
+  arm("pc-2");
+  step(run_input::StartStored{});
+  EXPECT_EQ(last<SendStart>().at_controller_ns, to_ns(planned));
+  EXPECT_EQ(run_->info().started_wall_ms, 1'005'550);
+  EXPECT_EQ(timeline_of(run_->info())->segments.at(1).offset, seconds(20) - ahead);
+  EXPECT_THAT(log_, Not(HasSubstr("late by_ms")));
+}
+
+TEST_F(RunTest, SaysByHowMuchChangeOversAreLate) {
+  plan_.rotation = Rotation{.every = std::chrono::hours(1), .sets = {{"a", {}}, {"b", {}}}};
+  plan_.rotation->sets[1].patch.compress = true;
+  plan_.rotation->at = "00:17";
+  make(2, "", seconds(60));
+  agents_come(2);
+  const SendPrepare prepared = last<SendPrepare>();
+  accept("pc-1");
+  accept("pc-2");
+  tick_after(seconds(7));
+  arm("pc-1");
+  arm("pc-2");
+  EXPECT_THAT(log_, HasSubstr("change-overs are late by_ms=1950"));
+  step(run_input::StartStored{});
+  EXPECT_EQ(last<SendStart>().at_controller_ns, to_ns(now_ + kStartLead));
+  // It is what the agents have all the same.
+  EXPECT_EQ(timeline_of(run_->info())->segments, prepared.timeline.segments);
+}
 
 TEST_F(RunTest, SaysWhichOwnerAllowsHowMuch) {
   make(2);
