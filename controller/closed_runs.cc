@@ -8,6 +8,8 @@ void ClosedRuns::add(const std::string& run, std::map<std::string, std::string> 
                      Ledger ledger) {
   if (runs_.size() >= kMaxClosedRuns) runs_.pop_front();
   runs_.push_back({run, std::move(agents), std::move(ledger)});
+  if (runs_.size() > kMaxRunsWithContents)
+    runs_[runs_.size() - 1 - kMaxRunsWithContents].ledger.forget_contents();
 }
 
 void ClosedRuns::restore(const Mark& mark) {

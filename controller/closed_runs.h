@@ -1,8 +1,10 @@
 #pragma once
 
 // The ledgers of runs that are over, so that what their agents deliver late is still stored exactly
-// once. Pure; on the control loop. Remembers the latest kMaxClosedRuns runs of this process, and
-// the latest that the processes before it had closed.
+// once. Pure; on the control loop. Remembers the latest kMaxClosedRuns runs, of this process and of
+// those before it: the marks, and of the latest kMaxRunsWithContents also what records said, so
+// that another one under the same key is known for that. What comes for an older run is dropped,
+// and the log says so: an agent must not keep it for ever.
 
 #include <deque>
 #include <map>
@@ -14,14 +16,15 @@
 
 namespace spate::controller {
 
-inline constexpr std::size_t kMaxClosedRuns = 64;
+inline constexpr std::size_t kMaxClosedRuns = 1'024;     // 150 bytes for each of a run's agents
+inline constexpr std::size_t kMaxRunsWithContents = 64;  // 4 KB
 
 class ClosedRuns {
  public:
   enum class Ruling {
     store,        // acknowledged when it is committed
     acknowledge,  // a duplicate, or out of order: tell the agent the mark
-    unknown_run,  // no such run in this store
+    unknown_run,  // not among these
     not_its_own,  // another agent has that name in that run
   };
 

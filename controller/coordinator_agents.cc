@@ -227,8 +227,9 @@ void Coordinator::take_late(const Speaker& who, AgentRecord& m) {
                          closed_runs_.committed_mark(key.run, key.agent, key.incarnation)});
       return;
     case ClosedRuns::Ruling::unknown_run:
-      log(Severity::warning, "record dropped agent=" + who.name + " run=" + key.run + " seq=" +
-                                 std::to_string(key.seq) + " cause=\"this store has no such run\"");
+      log(Severity::warning, "record dropped agent=" + who.name + " run=" + key.run +
+                                 " seq=" + std::to_string(key.seq) +
+                                 " cause=\"it is none of this store's latest runs\"");
       send(who.stream, SendRecordAck{key.run, key.incarnation, key.seq});
       return;
     case ClosedRuns::Ruling::not_its_own:

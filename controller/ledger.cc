@@ -66,6 +66,13 @@ void Ledger::forget_old_contents(Accounts::iterator newest) {
   }
 }
 
+void Ledger::forget_contents() {
+  for (auto& [key, account] : accounts_) {
+    account.contents = {};
+    account.last.reset();
+  }
+}
+
 void Ledger::committed(const std::string& agent, std::uint64_t incarnation, std::uint64_t seq) {
   Account& account = accounts_[{agent, incarnation}];
   account.committed = std::max(account.committed, seq);

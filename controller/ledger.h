@@ -48,6 +48,8 @@ class Ledger {
   std::uint64_t offered_mark(const std::string& agent, std::uint64_t incarnation) const;
   std::uint64_t committed_mark(const std::string& agent, std::uint64_t incarnation) const;
   std::uint64_t duplicates() const { return duplicates_; }
+  // Of all records: from now on a duplicate is one whatever it says.
+  void forget_contents();
   // Of an earlier controller process.
   void add_duplicates(std::uint64_t n) { duplicates_ += n; }
 

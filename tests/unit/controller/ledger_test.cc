@@ -126,6 +126,26 @@ TEST(Ledger, RemembersTheContentOfTheLatestIncarnationsOnly) {
   EXPECT_EQ(ledger.offer(old, 999).ruling, Ruling::quarantined);
 }
 
+TEST(ClosedRuns, RemembersManyRunsByTheirMarks) {
+  ClosedRuns closed;
+  const auto late = [](std::size_t run, std::uint64_t seq) {
+    AgentRecord late{record(seq), "x"};
+    late.record.key.run = "run-" + std::to_string(run);
+    return late;
+  };
+  for (std::size_t i = 0; i <= kMaxClosedRuns; ++i) {
+    const std::string run = "run-" + std::to_string(i);
+    closed.add(run, {{"pc-1", "id-1"}}, {});
+    closed.restore({run, "pc-1", 7, 4});
+    EXPECT_EQ(closed.offer(late(i, 5), "id-1"), ClosedRuns::Ruling::store);
+    closed.committed({run, "pc-1", 7, 5});
+  }
+  EXPECT_EQ(closed.offer(late(0, 6), "id-1"), ClosedRuns::Ruling::unknown_run);
+  EXPECT_EQ(closed.offer(late(1, 5), "id-1"), ClosedRuns::Ruling::acknowledge);
+  EXPECT_EQ(closed.offer(late(1, 6), "id-1"), ClosedRuns::Ruling::store);
+  EXPECT_EQ(closed.committed_mark("run-1", "pc-1", 7), 5U);
+}
+
 TEST(ClosedRuns, StoresLateRecordsOfARunBehindItsMark) {
   ClosedRuns closed;
   closed.add("run", {{"pc-1", "id-1"}}, {});
