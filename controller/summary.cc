@@ -309,6 +309,8 @@ void Aggregate::judge_run(Summary& s, const std::vector<Gap>& all_gaps) const {
     // What a rule of its own already names is not said twice.
     if (e.severity != RunEvent::Severity::error) continue;
     if (e.text.starts_with("agent lost") || e.text.starts_with("records missing")) continue;
+    // What it could not take stayed with the agents. If some of it never came, that is a gap.
+    if (e.text.starts_with("cannot write the store")) continue;
     f.error_events.push_back(e.text);
   }
   f.balance = s.balance;

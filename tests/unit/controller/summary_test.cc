@@ -69,6 +69,16 @@ TEST(Summary, HasTheKeysOfTheDesign) {
   EXPECT_EQ(j.at("target").at("cpu_us_per_request"), 1'000.0);
 }
 
+TEST(Summary, BelievesARunWhoseStoreWasFullForAWhile) {
+  auto run = test::good_run();
+  run.add(
+      RunEvent{kSecond.count(), RunEvent::Severity::error,
+               "cannot write the store s.sqlite: database or disk is full; agents keep theirs"});
+  EXPECT_EQ(run.summary().verdict, Verdict::valid);
+  run.add(RunEvent{kSecond.count(), RunEvent::Severity::error, "the store refused a row"});
+  EXPECT_EQ(run.summary().verdict, Verdict::invalid);
+}
+
 TEST(Summary, SaysWhatOwnersCapsHeldBack) {
   auto run = test::good_run();
   EXPECT_THAT(to_text(run.summary()), Not(HasSubstr("held back")));
