@@ -6,6 +6,7 @@
 
 #include "agent/recovery.h"
 #include "common/version.h"
+#include "proto/wire.h"
 #include "tests/sim/translate.h"
 
 namespace spate::sim {
@@ -29,6 +30,8 @@ AgentHost::AgentHost(Outside outside, std::string name, MachineClock clock, std:
       clock_(clock),
       link_(outside_.network.add_link()) {
   fs::create_directories(memory_);
+  identity_.id = "id-of-" + name_;
+  identity_.label = name_;
   World& world = outside_.world;
   if (!world.chance(0.4)) return;
   // Small enough to be merged.
@@ -41,7 +44,7 @@ AgentHost::~AgentHost() = default;
 // --- the machine
 
 void AgentHost::start_process() {
-  if (process_) return;
+  if (process_ || is_discarded_) return;
   process_ = std::make_unique<Process>();
   process_->number = ++identity_.incarnation;
   outside_.world.tell(name_, "process starts incarnation=" + std::to_string(process_->number));
@@ -54,12 +57,12 @@ void AgentHost::start_process() {
   a::Hello self;
   self.protocol = kProtocolVersion;
   self.version = kVersion;
-  self.name = name_;
+  self.name = identity_.label;
   self.incarnation = process_->number;
   self.cpus = 2;
   self.max_descriptors = 1024;
   self.host = name_;
-  self.agent_id = "id-of-" + name_;
+  self.agent_id = identity_.id;
   self.nonce = outside_.world.random()();
   process_->session = std::make_unique<a::Session>(self, *process_->spool, identity_);
   dial(0s);
@@ -144,6 +147,27 @@ void AgentHost::kill(bool is_power_cut) {
   if (!is_power_cut) return;
   disk_.shelf.clear();
   clock_.reboot(outside_.world.now());
+}
+
+void AgentHost::copy_disk(const AgentHost& other) {
+  identity_ = other.identity_;
+  spool_limits_ = other.spool_limits_;
+  disk_.chains = other.disk_.chains;
+  copied_incarnations_ = identity_.incarnation;
+}
+
+void AgentHost::discard() {
+  kill(true);
+  is_discarded_ = true;
+  outside_.world.tell(name_, "is taken away");
+  for (const DiskState::Chain& chain : disk_.chains) {
+    const a::SpoolAccount& account = chain.account;
+    if (account.key.incarnation <= copied_incarnations_) continue;
+    Truth& truth = outside_.target.truth({account.key.run, account.agent, account.key.incarnation});
+    truth.has_lost_counts = true;
+    for (const auto& [seq, record] : chain.records)
+      truth.may_be_lost += wire::from_bytes(record.second)->counters.sent;
+  }
 }
 
 void AgentHost::freeze() {

@@ -54,6 +54,10 @@ class AgentHost {
   const std::string& name() const { return name_; }
   const agent::Session* session() const { return process_ ? process_->session.get() : nullptr; }
   DiskState& disk() { return disk_; }
+  // The disk of `other`, as it is now. Before the first process.
+  void copy_disk(const AgentHost& other);
+  // The machine is taken away, with what only it had.
+  void discard();
   std::uint64_t highest_term(const std::string& cluster) const {
     return identity_.highest(cluster);
   }
@@ -72,6 +76,8 @@ class AgentHost {
       terms_[cluster] = term;
       return {};
     }
+    std::string id;
+    std::string label;  // what the agent calls itself
     std::uint64_t incarnation = 0;
     std::string cause;  // why the last process ended; empty: there was none, or it ended well
 
@@ -144,7 +150,9 @@ class AgentHost {
   agent::Spool::Limits spool_limits_;
   Identity identity_;
   bool reaches_target_ = true;
-  std::uint64_t processes_ = 0;
+  bool is_discarded_ = false;
+  // What earlier processes of a copied disk left, the other machine has too.
+  std::uint64_t copied_incarnations_ = 0;
   std::unique_ptr<Process> process_;
 };
 

@@ -47,6 +47,7 @@ Cluster::Cluster(World& world)
 
 Cluster::~Cluster() {
   agents_.clear();
+  clones_.clear();
   fs::remove_all(memory_);
 }
 
@@ -57,17 +58,26 @@ MachineClock Cluster::draw_clock() {
 }
 
 void Cluster::add_agents(std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::string name = "pc-" + std::to_string(agents_.size() + 1);
-    agents_.push_back(std::make_unique<AgentHost>(
-        AgentHost::Outside{
-            world_, network_, target_, [this] { return answering_; },
-            [this, name](const std::string& run, std::uint64_t n) { calling_[run][name] = n; }},
-        name, draw_clock(), memory_ + "/" + name));
-    LinkQuality& q = network_.quality(agents_.back()->link());
-    q.delay = world_.between(50us, 20ms);
-    q.jitter = world_.between(10us, 5ms);
-  }
+  for (std::size_t i = 0; i < count; ++i)
+    agents_.push_back(new_agent("pc-" + std::to_string(agents_.size() + 1)));
+}
+
+std::unique_ptr<AgentHost> Cluster::new_agent(const std::string& name) {
+  auto agent = std::make_unique<AgentHost>(
+      AgentHost::Outside{
+          world_, network_, target_, [this] { return answering_; },
+          [this, name](const std::string& run, std::uint64_t n) { set_calling(run, name, n); }},
+      name, draw_clock(), memory_ + "/" + name);
+  LinkQuality& q = network_.quality(agent->link());
+  q.delay = world_.between(50us, 20ms);
+  q.jitter = world_.between(10us, 5ms);
+  return agent;
+}
+
+AgentHost& Cluster::clone_agent(const AgentHost& original) {
+  clones_.push_back(new_agent(original.name() + "-copy-" + std::to_string(clones_.size() + 1)));
+  clones_.back()->copy_disk(original);
+  return *clones_.back();
 }
 
 ControllerHost& Cluster::clone_controller() {

@@ -30,6 +30,8 @@ class Cluster {
   std::vector<std::unique_ptr<AgentHost>>& agents() { return agents_; }
 
   void add_agents(std::size_t count);
+  // Another machine with a copy of that one's disk as it is now. It is none of agents().
+  AgentHost& clone_agent(const AgentHost& original);
   // Another machine with a copy of the first one's store as it is now.
   ControllerHost& clone_controller();
   // Who answers at the controller's address from now on, for those who dial.
@@ -53,6 +55,7 @@ class Cluster {
   void set_calling(const std::string& run, const std::string& agent, std::uint64_t connections);
   void ask(const Order& order, int attempt);
   MachineClock draw_clock();
+  std::unique_ptr<AgentHost> new_agent(const std::string& name);
 
   World& world_;
   const std::string memory_;  // a folder with one for each machine
@@ -64,7 +67,9 @@ class Cluster {
   std::vector<std::string> accepted_;
   bool is_waiting_ = false;
   int asked_ = 0;
-  std::vector<std::unique_ptr<AgentHost>> agents_;  // last: they tell us of their end
+  // Last: they tell us of their end.
+  std::vector<std::unique_ptr<AgentHost>> agents_;
+  std::vector<std::unique_ptr<AgentHost>> clones_;
 };
 
 }  // namespace spate::sim

@@ -185,9 +185,20 @@ void ControllerHost::received(Network::StreamId stream, agent::AgentMessage mess
     const auto* reply = std::get_if<agent::EpochReply>(&message);
     if (reply != nullptr && !reply->problems.empty())
       refusals_.push_back({reply->run, reply->epoch, world_.now()});
+    if (const auto* hello = std::get_if<agent::Hello>(&message)) process_->hellos[stream] = *hello;
     if (process_->streams.contains(stream))
       step(c::event::FromAgent{stream, to_controller(message, now(), peer)});
   });
+}
+
+// An identity is one process at a time; the same start of it is the same process.
+void ControllerHost::check_welcome(Network::StreamId stream) {
+  const agent::Hello& hello = process_->hellos.at(stream);
+  const auto [first, is_new] =
+      process_->welcomed.try_emplace({hello.agent_id, hello.incarnation}, hello.nonce);
+  if (!is_new && first->second != hello.nonce)
+    world_.violated("a copied agent is not served", "two processes are " + hello.agent_id + "/" +
+                                                        std::to_string(hello.incarnation));
 }
 
 // I1: what is acknowledged is stored, before the word leaves.
@@ -206,6 +217,7 @@ void ControllerHost::check_acknowledgement(Network::StreamId stream, const c::Se
 void ControllerHost::act(c::action::Send& a) {
   const auto it = process_->streams.find(a.stream);
   if (it == process_->streams.end()) return;
+  if (std::holds_alternative<c::SendWelcome>(a.message)) check_welcome(a.stream);
   if (const auto* ack = std::get_if<c::SendRecordAck>(&a.message))
     check_acknowledgement(a.stream, *ack);
   if (const auto* start = std::get_if<c::SendStart>(&a.message))

@@ -89,6 +89,9 @@ class ControllerHost {
     std::unique_ptr<controller::Coordinator> coordinator;
     std::shared_ptr<ModelStore> store;
     std::map<Network::StreamId, AgentEnd> streams;
+    // Who has said hello, and which process of each (agent's id, incarnation) was welcomed.
+    std::map<Network::StreamId, agent::Hello> hellos;
+    std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> welcomed;
     std::map<std::string, Sampler> samplers;
     std::map<controller::Token, Answer> answers;
     std::deque<controller::Event> events;  // the first one is being handled
@@ -104,6 +107,7 @@ class ControllerHost {
   void sample(std::uint64_t number, const std::string& run, std::uint64_t sampler);
   Instant now() const { return clock_.boottime(world_.now()); }
 
+  void check_welcome(Network::StreamId stream);
   void check_acknowledgement(Network::StreamId stream, const controller::SendRecordAck& ack);
 
   void act(controller::action::Send& a);

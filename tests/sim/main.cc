@@ -39,13 +39,14 @@ using Printed = unsigned long long;  // %llu
 Printed text(std::uint64_t n) { return n; }
 
 std::uint64_t current_seed = 0;
+std::string current_only;  // as an argument: it changes what is drawn
 
 // A CHECK of the product has failed: say which history it was.
 void aborted(int) {
-  char line[128];
+  char line[512];
   const int n = std::snprintf(line, sizeof line,
-                              "\nsim: aborted; replay: build/bin/sim --seed %llu --trace\n",
-                              text(current_seed));
+                              "\nsim: aborted; replay: build/bin/sim --seed %llu%s --trace\n",
+                              text(current_seed), current_only.c_str());
   if (n > 0) (void)!::write(2, line, static_cast<std::size_t>(n));
   std::_Exit(1);
 }
@@ -102,8 +103,8 @@ bool run_one(std::uint64_t seed, const Arguments& arguments, HistoryResult& tota
   // The same history again, this time with its story: the seed decides everything.
   if (!trace) r = spate::sim::run_history({seed, true, {}, arguments.only});
   tell(r, trace);
-  std::printf("sim: seed %llu broke %zu laws; replay: build/bin/sim --seed %llu --trace\n",
-              text(seed), r.violations.size(), text(seed));
+  std::printf("sim: seed %llu broke %zu laws; replay: build/bin/sim --seed %llu%s --trace\n",
+              text(seed), r.violations.size(), text(seed), current_only.c_str());
   return false;
 }
 
@@ -145,6 +146,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::signal(SIGABRT, aborted);
+  if (!arguments.only.empty()) current_only = " --only \"" + arguments.only + "\"";
   if (arguments.crash_points) {
     std::uint64_t broken = 0;
     if (arguments.crash_only != "store") broken += run_crash_points(arguments, false);

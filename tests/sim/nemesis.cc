@@ -40,6 +40,7 @@ const std::vector<Nemesis::Kind>& Nemesis::all_kinds() {
       {"store full", 1, &Nemesis::store_full},
       {"slow store", 1, &Nemesis::store_slow},
       {"old controller", 0.7, &Nemesis::old_controller},
+      {"cloned agent", 0.7, &Nemesis::clone_agent},
       {"target restart", 1, &Nemesis::target_restart},
       {"target unreachable", 1, &Nemesis::target_unreachable},
       {"probe unreachable", 0.5, &Nemesis::probe_unreachable},
@@ -250,6 +251,23 @@ Nemesis::Heal Nemesis::old_controller(Duration duration) {
   return [this, &real, &old] {
     old.kill(false);
     cluster_.route_to(real);
+  };
+}
+
+// A machine is copied while no agent runs on it; then one runs on each. Somebody reads the alarm,
+// takes the copy away and starts the other one again.
+Nemesis::Heal Nemesis::clone_agent(Duration duration) {
+  AgentHost& a = any_agent();
+  a.kill(false);
+  AgentHost& copy = cluster_.clone_agent(a);
+  const Duration later = world_.between(0s, duration / 2);
+  const bool is_copy_first = world_.chance(0.5);
+  world_.after(is_copy_first ? 0s : later, [&copy] { copy.start_process(); });
+  world_.after(is_copy_first ? later : 0s, [&a] { a.start_process(); });
+  return [&a, &copy] {
+    copy.discard();
+    a.kill(false);
+    a.start_process();
   };
 }
 

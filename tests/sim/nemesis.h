@@ -53,6 +53,7 @@ class Nemesis {
   Heal disk_broken(Duration duration);
   Heal kill_in_commit(Duration duration);
   Heal old_controller(Duration duration);
+  Heal clone_agent(Duration duration);
   Heal target_restart(Duration duration);
   Heal target_unreachable(Duration duration);
   Heal probe_unreachable(Duration duration);
