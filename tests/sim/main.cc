@@ -1,15 +1,18 @@
 // bin/sim: runs histories of a simulated cluster, one for each seed. docs/simulation.md
 //
 //   sim --seed N [--histories K] [--trace] [--keep-going] [--only KIND,…] [--json]
-//   sim --seed N --crash-points [spool|store]
+//   sim --seed N [--histories K] --crash-points [spool|store] [--every M]
 //
 // K histories with the seeds N, N+1 …, up to the first that breaks a law; `--seed new` takes seeds
 // from the wall clock. With --crash-points, one history again and again, undisturbed but for one
 // durable operation: each of them in turn dies before it, dies after it, meets EIO, meets ENOSPC.
+// With --every, of these only one in M.
 //
 // Exit 1, and one command to replay it, when a law was broken.
 
 #include <unistd.h>
+
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +35,8 @@ struct Arguments {
   bool json = false;
   std::string only;
   bool crash_points = false;
-  std::string crash_only;  // spool, store; empty: both
+  std::string crash_only;   // spool, store; empty: both
+  std::uint64_t every = 1;  // of the crash points
 };
 
 using Printed = unsigned long long;  // %llu
@@ -65,6 +69,8 @@ bool parse(int argc, char** argv, Arguments& arguments) {
       if (i + 1 < argc && argv[i + 1][0] != '-') arguments.crash_only = argv[++i];
     } else if (i + 1 < argc && flag == "--only") {
       arguments.only = argv[++i];
+    } else if (i + 1 < argc && flag == "--every") {
+      arguments.every = std::max(1ULL, std::strtoull(argv[++i], nullptr, 10));
     } else if (i + 1 < argc && (flag == "--seed" || flag == "--histories")) {
       const std::string value = argv[++i];
       // New every second, and far from the fixed ones.
@@ -109,15 +115,20 @@ bool run_one(std::uint64_t seed, const Arguments& arguments, HistoryResult& tota
 }
 
 // Returns how many crash points broke a law.
-std::uint64_t run_crash_points(const Arguments& arguments, bool is_of_store) {
+std::uint64_t run_crash_points(const Arguments& arguments, std::uint64_t seed, bool is_of_store) {
   using spate::sim::CrashPoint;
   using What = CrashPoint::What;
-  HistoryOptions options{arguments.seed, false, CrashPoint{is_of_store, 0, What::nothing}, ""};
+  HistoryOptions options{seed, false, CrashPoint{is_of_store, 0, What::nothing}, ""};
+  current_seed = seed;
   const HistoryResult whole = spate::sim::run_history(options);
   const std::uint64_t count = is_of_store ? whole.store_commits : whole.spool_commits;
+  std::uint64_t number = seed;  // so that every seed has others of one in M
+  std::uint64_t tried = 0;
   std::uint64_t broken = 0;
   for (std::uint64_t i = 1; i <= count; ++i) {
     for (const What what : {What::kill_before, What::kill_after, What::io_error, What::disk_full}) {
+      if (number++ % arguments.every != 0) continue;
+      ++tried;
       options.crash = CrashPoint{is_of_store, i, what};
       HistoryResult r = spate::sim::run_history(options);
       if (r.violations.empty()) continue;
@@ -125,12 +136,23 @@ std::uint64_t run_crash_points(const Arguments& arguments, bool is_of_store) {
       options.is_traced = true;
       tell(spate::sim::run_history(options), false);
       options.is_traced = false;
-      std::printf("sim: seed %llu, %s, broke %zu laws\n", text(arguments.seed),
+      std::printf("sim: seed %llu, %s, broke %zu laws\n", text(seed),
                   spate::sim::text(*options.crash).c_str(), r.violations.size());
     }
   }
-  std::printf("sim: %llu durable operations of the %s, each 4 times: %llu broke a law\n",
-              text(count), is_of_store ? "store" : "spools", text(broken));
+  std::printf(
+      "sim: seed %llu: %llu durable operations of the %s, %llu crash points: %llu broke a law\n",
+      text(seed), text(count), is_of_store ? "store" : "spools", text(tried), text(broken));
+  return broken;
+}
+
+std::uint64_t run_crash_points(const Arguments& arguments) {
+  std::uint64_t broken = 0;
+  for (std::uint64_t i = 0; i < arguments.histories; ++i) {
+    const std::uint64_t seed = arguments.seed + i;
+    if (arguments.crash_only != "store") broken += run_crash_points(arguments, seed, false);
+    if (arguments.crash_only != "spool") broken += run_crash_points(arguments, seed, true);
+  }
   return broken;
 }
 
@@ -147,12 +169,7 @@ int main(int argc, char** argv) {
   }
   std::signal(SIGABRT, aborted);
   if (!arguments.only.empty()) current_only = " --only \"" + arguments.only + "\"";
-  if (arguments.crash_points) {
-    std::uint64_t broken = 0;
-    if (arguments.crash_only != "store") broken += run_crash_points(arguments, false);
-    if (arguments.crash_only != "spool") broken += run_crash_points(arguments, true);
-    return broken == 0 ? 0 : 1;
-  }
+  if (arguments.crash_points) return run_crash_points(arguments) == 0 ? 0 : 1;
   std::printf("sim: seeds %llu to %llu\n", text(arguments.seed),
               text(arguments.seed + arguments.histories - 1));
   HistoryResult total;
