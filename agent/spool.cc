@@ -168,6 +168,7 @@ bool Spool::acknowledge(const AccountKey& key, std::uint64_t seq) {
   chain->held = false;
   if (seq <= chain->acknowledged) return true;
   chain->acknowledged = seq;
+  chain->aside = false;
   chain->sent = std::max(chain->sent, seq);
   if (chain->entries.empty() || chain->entries.front().seq > seq) return true;
   SpoolChange change;

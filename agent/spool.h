@@ -87,8 +87,8 @@ class Spool {
   void stream_down();
   void release_held();
   bool holds_back() const;
-  // Accounts that have ended, and whose records went out, make way for the next ones until the next
-  // stream. For a controller that does not answer about them.
+  // Accounts that have ended, and whose records went out, make way for the next ones until they are
+  // acknowledged or a stream begins. For a controller that does not answer about them.
   void set_aside_ended();
 
   // True while the disk refuses. The text is for the user.

@@ -260,6 +260,20 @@ TEST_F(SpoolTest, AnAccountNobodyAcknowledgesHoldsNothingUp) {
   EXPECT_EQ(take_all().size(), 3U) << "another stream, another try";
 }
 
+TEST_F(SpoolTest, AnAcknowledgementThatComesLateLetsTheRestOut) {
+  make({.bytes = 1 << 20, .window = 2});
+  for (int i = 0; i < 5; ++i) add(i);
+  spool->open_account({"run-2", kLife}, "pc-1", "");
+  spool->stream_up("");
+  ASSERT_EQ(take_all().size(), 2U);
+  spool->set_aside_ended();
+  EXPECT_TRUE(take_all().empty());
+  EXPECT_TRUE(spool->acknowledge(kRun, 2));
+  const auto out = take_all();
+  ASSERT_EQ(out.size(), 2U);
+  EXPECT_EQ(out[0].key.seq, 3U);
+}
+
 TEST_F(SpoolTest, GivesAClusterOnlyItsOwnRuns) {
   spool = opened(disk);
   spool->open_account(kRun, "pc-1", "alpha");
