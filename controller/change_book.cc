@@ -101,8 +101,9 @@ std::vector<ChangeAction> ChangeBook::step(const ChangeInput& input, Instant now
 void ChangeBook::on(const change_input::Reply& input, Instant) {
   Member& member = members_.at(input.agent);
   // Numbers are never given twice, so an answer to an earlier question is known as such.
-  if (member.asked && member.asked->epoch == input.epoch && !member.asked->reply)
-    member.asked->reply = input.problems;
+  if (!member.asked || member.asked->epoch != input.epoch) return;
+  // One that was asked twice may find at the second look what it did not find at the first.
+  if (!member.asked->reply || member.asked->reply->empty()) member.asked->reply = input.problems;
 }
 
 void ChangeBook::on(const change_input::Applied& input, Instant) {

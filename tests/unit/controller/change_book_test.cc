@@ -161,6 +161,17 @@ TEST_F(ChangeBookTest, OneProblemRefusesItWholeAndNamesEveryOne) {
   EXPECT_EQ(book_->timeline(), *planned_timeline(soak(), 0));
 }
 
+TEST_F(ChangeBookTest, WhatASecondLookFindsRefusesItToo) {
+  begin();
+  order(set_connections(1, 800));
+  later(kChangeRetry);
+  prepared(1);
+  step(change_input::Reply{1, 2, {{"descriptors", "gone meanwhile", 900, 500}}});
+  for (const std::size_t i : {0u, 2u, 3u}) prepared(i);
+  EXPECT_THAT(stores_, IsEmpty());
+  EXPECT_THAT(answers_.at(1).problems, ElementsAre(HasSubstr("agent b: descriptors")));
+}
+
 TEST_F(ChangeBookTest, AnAnswerToARefusedChangeIsNoneToTheNext) {
   begin();
   order(set_connections(1, 800));
