@@ -188,11 +188,7 @@ void Run::send_rest_of_share(std::size_t i, Instant now) {
 void Run::take_rejoining_reply(std::size_t i, const std::vector<AgentProblem>& problems,
                                Instant now) {
   RunAgent& agent = info_.agents[i];
-  if (problems.empty()) {
-    agent.lost_reason.clear();
-    agent.lost_at_ns.reset();
-    return;
-  }
+  if (problems.empty()) return take_back(i);
   // What is in its way may go: it is asked again until the run is over.
   members_[i].rejoin_at = now + kRejoinRetry;
   const std::string reason =

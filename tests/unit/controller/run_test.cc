@@ -398,6 +398,20 @@ TEST_F(RunTest, AsksARestartedAgentAgainUntilItCanDoItsShare) {
   EXPECT_TRUE(run_->info().agents[1].lost_reason.empty());
 }
 
+TEST_F(RunTest, ARestartedAgentThatWasLostBeforeItRejoinedHasALeaseAgain) {
+  make(2);
+  start();
+  const std::string id = run_->info().agents[1].agent_id;
+  step(run_input::Restarted{"pc-2", 103, false});
+  step(run_input::Lost{"pc-2", "no heartbeat for 5s"});
+  EXPECT_FALSE(run_->lease_of(id, 103));
+  step(run_input::Back{"pc-2", false});
+  accept("pc-2");
+  arm("pc-2");
+  EXPECT_TRUE(run_->lease_of(id, 103));
+  EXPECT_TRUE(run_->info().agents[1].lost_reason.empty());
+}
+
 TEST_F(RunTest, AsksARestartedAgentAgainThatGaveUpWhileItWasAway) {
   make(1);
   agents_come(1);
