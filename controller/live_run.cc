@@ -248,7 +248,8 @@ void LiveRun::act(const run_action::Close&, Instant now) {
 void LiveRun::sampled(event::Sampled sample, Instant now) {
   const bool is_ok = sample.sample.has_value();
   const bool is_final = sample.is_final;
-  if (run_.start()) add_sample(sample, now);
+  // One that was placed by a guessed T would tell when the target restarted, and be wrong.
+  if (run_.start() && run_.is_start_known()) add_sample(sample, now);
   if (is_final) step(run_input::FinalSample{is_ok}, now);
 }
 
