@@ -50,6 +50,14 @@ SumBounds bounds_of(const std::uint64_t* buckets, std::int64_t smallest, std::in
   return bounds;
 }
 
+// Unless it is empty, the buckets that are in use lie between these.
+std::size_t first_used(const Histogram::Head& head) {
+  return Histogram::bucket_of(static_cast<std::uint64_t>(head.min));
+}
+std::size_t last_used(const Histogram::Head& head) {
+  return Histogram::bucket_of(static_cast<std::uint64_t>(head.max));
+}
+
 }  // namespace
 
 void Histogram::Head::record_slowly(std::uint64_t* buckets, std::int64_t value,
@@ -72,7 +80,8 @@ void Histogram::record(std::int64_t value_ns, std::uint64_t count) {
 void Histogram::merge(const Histogram& other) {
   if (other.head_.count == 0) return;
   if (buckets_.empty()) buckets_.resize(kBucketCount);
-  for (std::size_t i = 0; i < kBucketCount; ++i) buckets_[i] += other.buckets_[i];
+  const std::size_t last = last_used(other.head_);
+  for (std::size_t i = first_used(other.head_); i <= last; ++i) buckets_[i] += other.buckets_[i];
   head_.count += other.head_.count;
   head_.overflow += other.head_.overflow;
   head_.min = std::min(head_.min, other.head_.min);
@@ -154,7 +163,8 @@ std::string Histogram::encode() const {
   append_varint(out, head_.overflow);
   std::size_t next =
       0;  // the delta is counted from here, so 0 is the bucket just after the last one
-  for (std::size_t i = 0; i < kBucketCount; ++i) {
+  const std::size_t last = last_used(head_);
+  for (std::size_t i = first_used(head_); i <= last; ++i) {
     if (buckets_[i] == 0) continue;
     append_varint(out, i - next);
     append_varint(out, buckets_[i]);
