@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "agent/recovery.h"
@@ -77,7 +78,9 @@ bool AgentHost::open_spool() {
       return false;
     }
     process_->spool = *std::move(spool);
-    return begin();
+    const bool has_begun = begin();
+    disk_.before.reset();
+    return has_begun;
   } catch (const ProcessDied&) {
     outside_.world.tell(name_, "dies while it starts");
     return false;
@@ -107,10 +110,12 @@ bool AgentHost::begin() {
 // Before the process is gone: what no record will ever tell of.
 void AgentHost::account_for_loss(bool is_power_cut) {
   if (is_power_cut) {
-    for (const auto& [client, sent] : process_->undurable) {
-      Truth& truth = outside_.target.truth(client);
-      truth.has_lost_counts = true;
-      truth.may_be_lost += sent;
+    for (const auto* counts : {&process_->undurable, &process_->sent_at_disk}) {
+      for (const auto& [client, sent] : *counts) {
+        Truth& truth = outside_.target.truth(client);
+        truth.has_lost_counts = true;
+        truth.may_be_lost += sent;
+      }
     }
   }
   FakeCrew* crew = process_->crew.get();
@@ -146,6 +151,8 @@ void AgentHost::kill(bool is_power_cut) {
   identity_.cause = is_power_cut ? "power loss or reboot" : "killed";
   if (!is_power_cut) return;
   disk_.shelf.clear();
+  if (disk_.before && outside_.world.chance(0.5)) disk_.chains = *std::move(disk_.before);
+  disk_.before.reset();
   clock_.reboot(outside_.world.now());
 }
 
@@ -181,9 +188,21 @@ void AgentHost::thaw() {
   if (!process_ || !process_->is_frozen) return;
   outside_.world.tell(name_, "goes on (SIGCONT)");
   process_->is_frozen = false;
-  const std::uint64_t number = process_->number;
   if (process_->crew) process_->crew->thaw();
-  for (auto& what : std::exchange(process_->while_frozen, {})) in_process(number, std::move(what));
+  go_on();
+}
+
+// What has waited for the control thread.
+void AgentHost::go_on() {
+  const std::uint64_t number = process_->number;
+  const auto can_go_on = [&] {
+    return process_ && process_->number == number && !process_->is_busy();
+  };
+  while (can_go_on() && !process_->waiting.empty()) {
+    const auto what = std::move(process_->waiting.front());
+    process_->waiting.pop_front();
+    what();
+  }
 }
 
 void AgentHost::shut_down() {
@@ -197,8 +216,8 @@ void AgentHost::set_reaches_target(bool reaches) {
 
 void AgentHost::in_process(std::uint64_t number, std::function<void()> what) {
   if (!process_ || process_->number != number) return;
-  if (process_->is_frozen) {
-    process_->while_frozen.push_back(std::move(what));
+  if (process_->is_busy()) {
+    process_->waiting.push_back(std::move(what));
     return;
   }
   what();
@@ -210,25 +229,53 @@ void AgentHost::on_event(a::Event event, std::uint64_t term) {
   const std::uint64_t number = process_->number;
   try {
     carry_out(std::move(event), term);
-  } catch (const ProcessDied&) {
-    kill(false);
+  } catch (const ProcessDied& death) {
+    kill(death.is_power_cut);
   }
   if (process_ && process_->number == number) arm_timer();
 }
 
 void AgentHost::carry_out(a::Event event, std::uint64_t term) {
-  const std::uint64_t number = process_->number;
   const auto* closed = std::get_if<a::IntervalClosed>(&event);
   const std::uint64_t sent = closed ? closed->record.counters.sent : 0;
-  const a::Actions actions = process_->session->step(std::move(event), now(), term);
-  if (!process_->spool->in_trouble())
-    process_->undurable.clear();
-  else if (process_->crew)
-    process_->undurable[process_->crew->client()] += sent;
-  for (a::Action action : actions) {
+  a::Actions actions = process_->session->step(std::move(event), now(), term);
+  if (sent > 0) process_->undurable[process_->crew->client()] += sent;
+  const Duration at_disk = process_->disk->take_time_spent();
+  if (at_disk > Duration::zero())
+    for (const auto& [client, count] : process_->undurable) process_->sent_at_disk[client] += count;
+  if (!process_->spool->in_trouble()) process_->undurable.clear();
+  if (at_disk > Duration::zero() || process_->is_at_disk)
+    wait_for_disk(at_disk, std::move(actions));
+  else
+    act_all({std::make_move_iterator(actions.begin()), std::make_move_iterator(actions.end())});
+}
+
+void AgentHost::act_all(std::deque<a::Action> actions) {
+  const std::uint64_t number = process_->number;
+  for (a::Action& action : actions) {
     std::visit([this](auto& one) { act(one); }, action);
     if (!process_ || process_->number != number) return;
   }
+}
+
+// What a step has committed is on the disk; what it does then comes late, or never.
+void AgentHost::wait_for_disk(Duration time, a::Actions actions) {
+  Process& process = *process_;
+  const Moment begin = process.is_at_disk ? process.disk_done : outside_.world.now();
+  process.is_at_disk = true;
+  process.disk_done = begin + time;
+  std::move(actions.begin(), actions.end(), std::back_inserter(process.after_disk));
+  outside_.world.at(process.disk_done, [this, number = process.number] { leave_disk(number); });
+}
+
+void AgentHost::leave_disk(std::uint64_t number) {
+  if (!process_ || process_->number != number || !process_->is_at_disk) return;
+  if (outside_.world.now() < process_->disk_done) return;  // another commit came after it
+  process_->is_at_disk = false;
+  process_->sent_at_disk.clear();
+  disk_.before.reset();
+  process_->waiting.push_front([this] { act_all(std::exchange(process_->after_disk, {})); });
+  go_on();
 }
 
 void AgentHost::arm_timer() {
@@ -267,22 +314,35 @@ void AgentHost::dialled(std::uint64_t number) {
       {[controller](Network::StreamId s, const std::string&) { controller->stream_closed(s); }});
   process_->stream = stream;
   process_->controller = controller;
-  if (!network.is_open(link_)) {
-    network.fail_dial(stream, Network::kDialTimeout, "connect timed out");
-  } else if (!controller->is_running()) {
-    network.fail_dial(stream, network.round_trip(link_), "connection refused");
-  } else {
-    const auto hear = [this, number, stream](const controller::ControllerMessage& m,
-                                             std::uint64_t term, Instant replied) {
-      heard(number, stream, m, term, replied);
-    };
-    network.send(stream, Direction::to_controller, [&network, controller, stream, hear] {
-      if (controller->is_running())
-        controller->stream_opened(stream, {hear});
-      else
-        network.lose_end(stream, Direction::to_agent, false);
-    });
-  }
+  knock(stream, 0s);
+}
+
+// A packet that gets no answer is sent again after 1 s and after 3 s.
+void AgentHost::knock(Network::StreamId stream, Duration waited) {
+  Network& network = outside_.network;
+  if (process_->stream != stream) return;
+  if (network.is_open(link_)) return connect(stream);
+  if (waited >= 3s) return network.fail_dial(stream, Network::kDialTimeout - waited, "timed out");
+  const Duration again = waited == 0s ? 1s : 3s;
+  outside_.world.after(again - waited, [this, number = process_->number, stream, again] {
+    in_process(number, [this, stream, again] { knock(stream, again); });
+  });
+}
+
+void AgentHost::connect(Network::StreamId stream) {
+  Network& network = outside_.network;
+  ControllerHost* controller = process_->controller;
+  if (!controller->is_running())
+    return network.fail_dial(stream, network.round_trip(link_), "connection refused");
+  const auto hear = [this, number = process_->number, stream](
+                        const controller::ControllerMessage& m, std::uint64_t term,
+                        Instant replied) { heard(number, stream, m, term, replied); };
+  network.send(stream, Direction::to_controller, [&network, controller, stream, hear] {
+    if (controller->is_running())
+      controller->stream_opened(stream, {hear});
+    else
+      network.lose_end(stream, Direction::to_agent, false);
+  });
   on_event(a::StreamUp{});
 }
 
@@ -390,7 +450,7 @@ void AgentHost::act(a::OpenWorkers&) {
       [this] { return reaches_target_; },
       [this, number](std::function<void()> what) { in_process(number, std::move(what)); },
       [this](a::Event e) { on_event(std::move(e)); },
-      [this, run = client.run](std::uint64_t n) { outside_.calling(run, n); }};
+      [this, run = client.run](const Load& load) { outside_.load(run, load); }};
   process_->crew =
       std::make_shared<FakeCrew>(std::move(setting), *std::move(process_->checked), client);
   process_->checked.reset();

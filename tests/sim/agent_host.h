@@ -33,8 +33,8 @@ class AgentHost {
     FakeTarget& target;
     // Which controller answers at the address that the agent dials, at this moment.
     std::function<ControllerHost*()> controller;
-    // How many connections of this host may make calls from now on in `run`.
-    std::function<void(const std::string& run, std::uint64_t)> calling;
+    // What this host does from now on in `run`.
+    std::function<void(const std::string& run, const Load&)> load;
   };
   // `memory`: a folder on tmpfs, this machine's own.
   AgentHost(Outside outside, std::string name, MachineClock clock, std::string memory);
@@ -106,7 +106,14 @@ class AgentHost {
     Instant timer_at = Instant::max();
     int attempts = 0;
     bool is_frozen = false;
-    std::deque<std::function<void()>> while_frozen;
+    // Its control thread waits for the disk, and then does these.
+    bool is_at_disk = false;
+    Moment disk_done;
+    std::map<Client, std::uint64_t> sent_at_disk;  // requests in the records of that
+    std::deque<agent::Action> after_disk;
+    std::deque<std::function<void()>> waiting;  // for the control thread
+
+    bool is_busy() const { return is_frozen || is_at_disk; }
   };
 
   bool open_spool();
@@ -116,12 +123,18 @@ class AgentHost {
   void in_process(std::uint64_t number, std::function<void()> what);
   void on_event(agent::Event event, std::uint64_t term = 0);
   void carry_out(agent::Event event, std::uint64_t term);
+  void act_all(std::deque<agent::Action> actions);
+  void wait_for_disk(Duration time, agent::Actions actions);
+  void leave_disk(std::uint64_t number);
+  void go_on();
   void arm_timer();
   void note(const controller::ControllerMessage& message);
   void check_start(Instant at);
   void dial(Duration after);
   void dialled(std::uint64_t number);
   void dial_later();
+  void knock(Network::StreamId stream, Duration waited);
+  void connect(Network::StreamId stream);
   void stream_down(Network::StreamId stream, const std::string& why);
   void heard(std::uint64_t number, Network::StreamId stream,
              const controller::ControllerMessage& message, std::uint64_t term, Instant replied);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -23,15 +24,29 @@ std::string memory_folder() {
   return root + "/spate-sim-" + std::to_string(::getpid());
 }
 
-// Of all epochs that the run has had or may come to: while it changes over, agents may be doing the
-// old or the new, so this is what all of them together may never exceed.
-std::uint64_t most_connections(const controller::RunInfo& info) {
+// All agents together around `elapsed`: clocks do not agree on a border, and a change that is late
+// is made a moment after it is heard, so each of them may be on either side of one.
+std::uint64_t most_connections(const Timeline& timeline, Duration elapsed) {
+  constexpr Duration kNear = 1s;
+  std::vector<std::uint64_t> most(timeline.epochs.front().shares.size());
+  for (const Segment& s : timeline.segments) {
+    if (s.offset > elapsed + kNear || s.offset + s.length < elapsed - kNear) continue;
+    const std::vector<AgentShare>& shares = timeline.epoch(s.epoch).shares;
+    for (std::size_t i = 0; i < most.size(); ++i)
+      most[i] = std::max(most[i], shares[i].parameters.load.connections);
+  }
+  return std::accumulate(most.begin(), most.end(), std::uint64_t{0});
+}
+
+// Of what the run was to be by its plan and what it is to be after each of its changes: agents that
+// have not heard of a change may be doing what was before it.
+std::uint64_t most_connections(const controller::RunInfo& info, Duration elapsed) {
   const auto planned = planned_timeline(info.plan, info.started_wall_ms);
   if (!planned) return UINT64_MAX;
   std::uint64_t most = 0;
   for (std::size_t n = 0; n <= info.changes.size(); ++n) {
     const Timeline timeline = changed_timeline(*planned, std::span(info.changes).first(n));
-    for (const Epoch& e : timeline.epochs) most = std::max(most, e.connections());
+    most = std::max(most, most_connections(timeline, elapsed));
   }
   return most;
 }
@@ -66,7 +81,7 @@ std::unique_ptr<AgentHost> Cluster::new_agent(const std::string& name) {
   auto agent = std::make_unique<AgentHost>(
       AgentHost::Outside{
           world_, network_, target_, [this] { return answering_; },
-          [this, name](const std::string& run, std::uint64_t n) { set_calling(run, name, n); }},
+          [this, name](const std::string& run, const Load& load) { set_load(run, name, load); }},
       name, draw_clock(), memory_ + "/" + name);
   LinkQuality& q = network_.quality(agent->link());
   q.delay = world_.between(50us, 20ms);
@@ -157,20 +172,31 @@ void Cluster::change(const std::string& run) {
   controller().change(std::move(request));
 }
 
-// I9: at every instant, no more connections make calls than the run has.
-void Cluster::set_calling(const std::string& run, const std::string& agent,
-                          std::uint64_t connections) {
-  std::uint64_t& mine = calling_[run][agent];
-  if (std::exchange(mine, connections) >= connections) return;  // no more than before
+Load Cluster::load(const std::string& run, const std::string& agent) const {
+  const auto agents = loads_.find(run);
+  if (agents == loads_.end()) return {};
+  const auto mine = agents->second.find(agent);
+  return mine == agents->second.end() ? Load{} : mine->second;
+}
+
+// I9: at every instant, no more connections hold a lease than the run has.
+void Cluster::set_load(const std::string& run, const std::string& agent, const Load& load) {
+  Load& mine = loads_[run][agent];
+  if (std::exchange(mine, load).leased >= load.leased) return;  // no more than before
   std::uint64_t sum = 0;
-  for (const auto& [name, n] : calling_[run]) sum += n;
+  std::string who;
+  for (const auto& [name, one] : loads_[run]) {
+    sum += one.leased;
+    who += " " + name + "=" + std::to_string(one.leased);
+  }
   const auto stored = controller().file().runs.find(run);
-  if (stored == controller().file().runs.end()) return;
-  const std::uint64_t most = most_connections(stored->second.info);
+  const auto start = controller().starts().find(run);
+  if (stored == controller().file().runs.end() || start == controller().starts().end()) return;
+  const std::uint64_t most = most_connections(stored->second.info, world_.now() - start->second);
   if (sum > most)
     world_.violated("I9 no more than the run", run + " has " + std::to_string(most) +
                                                    " connections, " + std::to_string(sum) +
-                                                   " make calls");
+                                                   " hold a lease:" + who);
 }
 
 }  // namespace spate::sim

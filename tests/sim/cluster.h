@@ -48,11 +48,12 @@ class Cluster {
   // Sets, pauses, resumes or stops the latest run.
   void meddle();
   const std::vector<std::string>& accepted_runs() const { return accepted_; }
+  Load load(const std::string& run, const std::string& agent) const;
   bool is_waiting_for_answer() const { return is_waiting_; }
 
  private:
   void change(const std::string& run);
-  void set_calling(const std::string& run, const std::string& agent, std::uint64_t connections);
+  void set_load(const std::string& run, const std::string& agent, const Load& load);
   void ask(const Order& order, int attempt);
   MachineClock draw_clock();
   std::unique_ptr<AgentHost> new_agent(const std::string& name);
@@ -63,7 +64,7 @@ class Cluster {
   FakeTarget target_;
   std::vector<std::unique_ptr<ControllerHost>> controllers_;
   ControllerHost* answering_ = nullptr;
-  std::map<std::string, std::map<std::string, std::uint64_t>> calling_;  // run, agent
+  std::map<std::string, std::map<std::string, Load>> loads_;  // run, agent
   std::vector<std::string> accepted_;
   bool is_waiting_ = false;
   int asked_ = 0;

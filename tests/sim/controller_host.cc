@@ -181,13 +181,14 @@ void ControllerHost::stream_closed(Network::StreamId stream) {
 void ControllerHost::received(Network::StreamId stream, agent::AgentMessage message,
                               const std::string& peer) {
   if (!process_) return;
-  in_process(process_->number, [this, stream, message = std::move(message), peer] {
+  in_process(process_->number, [this, stream, message = std::move(message), peer]() mutable {
     const auto* reply = std::get_if<agent::EpochReply>(&message);
-    if (reply != nullptr && !reply->problems.empty())
-      refusals_.push_back({reply->run, reply->epoch, world_.now()});
+    // One that has no part in the run any more cannot serve it either, and need not.
+    if (reply != nullptr && !reply->problems.empty() && reply->problems.front().what != "busy")
+      refusals_.push_back({reply->run, reply->epoch});
     if (const auto* hello = std::get_if<agent::Hello>(&message)) process_->hellos[stream] = *hello;
     if (process_->streams.contains(stream))
-      step(c::event::FromAgent{stream, to_controller(message, now(), peer)});
+      step(c::event::FromAgent{stream, to_controller(std::move(message), now(), peer)});
   });
 }
 
@@ -214,6 +215,14 @@ void ControllerHost::check_acknowledgement(Network::StreamId stream, const c::Se
                         std::to_string(ack.seq) + ", stored " + std::to_string(stored));
 }
 
+// A change is made whole, or not at all.
+void ControllerHost::check_change(const c::store_op::PutChange& put) {
+  for (const Refusal& refusal : refusals_)
+    if (refusal.run == put.run && refusal.epoch == put.change.epoch)
+      world_.violated("a change that one refuses is not made",
+                      "epoch " + std::to_string(refusal.epoch) + " is made, and was refused");
+}
+
 void ControllerHost::act(c::action::Send& a) {
   const auto it = process_->streams.find(a.stream);
   if (it == process_->streams.end()) return;
@@ -221,7 +230,7 @@ void ControllerHost::act(c::action::Send& a) {
   if (const auto* ack = std::get_if<c::SendRecordAck>(&a.message))
     check_acknowledgement(a.stream, *ack);
   if (const auto* start = std::get_if<c::SendStart>(&a.message))
-    starts_.try_emplace(start->run, clock_.when(from_ns(start->at_controller_ns), world_.now()));
+    starts_[start->run] = world_.now() + (from_ns(start->at_controller_ns) - now());
   network_.send(a.stream, Direction::to_agent,
                 [end = it->second, message = std::move(a.message), term = process_->term,
                  replied = now()] { end.hear(message, term, replied); });
@@ -237,6 +246,7 @@ void ControllerHost::act(c::action::CloseStream& a) {
 // --- store and target
 
 void ControllerHost::act(c::action::Write& a) {
+  if (const auto* put = std::get_if<c::store_op::PutChange>(&a.op)) check_change(*put);
   has_taken_records_ = has_taken_records_ || std::holds_alternative<c::store_op::PutRecord>(a.op);
   process_->store->put(std::move(a.op));
 }

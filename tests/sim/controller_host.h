@@ -48,15 +48,8 @@ class ControllerHost {
   int last_exit() const { return last_exit_; }
   bool reaches_target = true;
   std::optional<Moment> copied_at;  // its store is a copy, taken then
-  // Agents' answers that they cannot serve a change, as this machine heard them.
-  struct Refusal {
-    std::string run;
-    std::uint32_t epoch = 0;
-    Moment at;
-  };
   bool has_taken_records() const { return has_taken_records_; }
-  const std::vector<Refusal>& refusals() const { return refusals_; }
-  // T of each run, in true time.
+  // T of each run in true time, as this machine said last.
   const std::map<std::string, Moment>& starts() const { return starts_; }
 
   // --- agents
@@ -100,6 +93,12 @@ class ControllerHost {
     std::deque<std::function<void()>> while_frozen;
   };
 
+  // An agent's answer that it cannot serve a change.
+  struct Refusal {
+    std::string run;
+    std::uint32_t epoch = 0;
+  };
+
   // Runs in the process, if it still lives: at once, or when it is not stopped any more.
   void in_process(std::uint64_t number, std::function<void()> what);
   void step(controller::Event event);
@@ -109,6 +108,7 @@ class ControllerHost {
 
   void check_welcome(Network::StreamId stream);
   void check_acknowledgement(Network::StreamId stream, const controller::SendRecordAck& ack);
+  void check_change(const controller::store_op::PutChange& put);
 
   void act(controller::action::Send& a);
   void act(controller::action::CloseStream& a);

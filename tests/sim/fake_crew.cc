@@ -44,9 +44,9 @@ FakeCrew::~FakeCrew() { release(); }
 void FakeCrew::post(std::function<void()> what) {
   World& world = setting_.world;
   posted_until_ = std::max(posted_until_, world.now() + world.between(1us, 300us));
-  world.at(posted_until_, [weak = weak_from_this(), what = std::move(what)] {
+  world.at(posted_until_, [weak = weak_from_this(), what = std::move(what)]() mutable {
     const auto self = weak.lock();
-    if (self && !self->is_released_) self->setting_.in_control_thread(what);
+    if (self && !self->is_released_) self->setting_.in_control_thread(std::move(what));
   });
 }
 
@@ -81,11 +81,11 @@ void FakeCrew::open() {
   listener_ = setting_.target.listen({[this] { settle(); },
                                       [this] {
                                         for (const auto& w : workers_) w->target_broke();
-                                        tell_calling();
+                                        tell_load();
                                       },
                                       [this] {
                                         for (const auto& w : workers_) w->target_is_back();
-                                        tell_calling();
+                                        tell_load();
                                       }});
   for (const auto& w : workers_) w->open();
   post([this] {
@@ -119,7 +119,7 @@ void FakeCrew::change(const ShareTimeline& next, std::uint32_t epoch, Instant at
     workers_.back()->start_at(t0_, at, drain_);
     workers_.back()->lease(lease_end_);
   }
-  tell_calling();
+  tell_load();
   wake_workers();
 }
 
@@ -137,13 +137,13 @@ void FakeCrew::changed_over(std::size_t worker, Instant at) {
 void FakeCrew::lease(Instant end) {
   lease_end_ = end;
   for (const auto& w : workers_) w->lease(end);
-  tell_calling();
+  tell_load();
   wake_workers();
 }
 
 void FakeCrew::stop(Instant at, Duration drain) {
   for (const auto& w : workers_) w->stop(at, drain);
-  tell_calling();
+  tell_load();
   wake_workers();
 }
 
@@ -163,7 +163,7 @@ bool FakeCrew::is_all_in_slots() const {
 void FakeCrew::settle() {
   if (is_frozen_ || is_released_) return;
   for (const auto& w : workers_) w->settle();
-  tell_calling();
+  tell_load();
   wake_workers();
 }
 
@@ -187,7 +187,7 @@ void FakeCrew::wake_workers() {
 void FakeCrew::freeze() {
   settle();
   is_frozen_ = true;
-  setting_.calling(0);
+  setting_.load({});
 }
 
 void FakeCrew::thaw() {
@@ -202,7 +202,7 @@ void FakeCrew::release() {
   settle();
   is_released_ = true;
   setting_.target.forget(listener_);
-  setting_.calling(0);
+  setting_.load({});
 }
 
 void FakeCrew::destroy() {
@@ -211,16 +211,19 @@ void FakeCrew::destroy() {
   rings_.clear();
 }
 
-void FakeCrew::tell_calling() {
-  std::uint64_t calling = 0;
-  for (const auto& w : workers_) calling += w->calling();
-  setting_.calling(is_frozen_ ? 0 : calling);
+void FakeCrew::tell_load() {
+  Load load;
+  for (const auto& w : workers_) {
+    load.leased += w->leased();
+    load.calling += w->calling();
+  }
+  setting_.load(is_frozen_ ? Load{} : load);
 }
 
 void FakeCrew::closed(std::size_t worker, Record record) {
   ++closed_[worker];
-  post([this, worker, record = std::move(record)] {
-    merger_.add(worker, record);
+  post([this, worker, record = std::move(record)]() mutable {
+    merger_.add(worker, std::move(record));
     report_records();
   });
 }

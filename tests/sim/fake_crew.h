@@ -26,6 +26,12 @@ namespace spate::sim {
 
 class FakeWorker;
 
+// Connections that may make calls, by the share and the lease; and those that do.
+struct Load {
+  std::uint64_t leased = 0;
+  std::uint64_t calling = 0;
+};
+
 class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
  public:
   struct Setting {
@@ -40,8 +46,8 @@ class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
     std::function<void(std::function<void()>)> in_control_thread;
     // To the session, on the control thread; not called after release().
     std::function<void(agent::Event)> report;
-    // How many connections may make calls from now on; for the law of leases.
-    std::function<void(std::uint64_t)> calling;
+    // What the workers do from now on, for the laws.
+    std::function<void(const Load&)> load;
   };
 
   FakeCrew(Setting setting, agent::Prepare prepare, Client client);
@@ -85,7 +91,7 @@ class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
   void drained(std::size_t worker);
   void report_records();
   void wake_workers();
-  void tell_calling();
+  void tell_load();
 
   Setting setting_;
   agent::Prepare prepare_;

@@ -50,6 +50,10 @@ void FakeWorker::start_at(Instant t0, Instant begin, Duration drain) {
 
 void FakeWorker::change(ShareTimeline next, std::uint32_t epoch, Instant at) {
   settle();
+  if (state_ == State::opening && at < begin_) {
+    // What it was to join later is not going to be.
+    begin_ = next_border_ = at;
+  }
   while (!changes_.empty() && changes_.back().at >= at) changes_.pop_back();
   changes_.push_back({std::move(next), epoch, at});
   if (state_ == State::running) set_next_border(interval_begin_);
@@ -70,6 +74,10 @@ void FakeWorker::stop(Instant at, Duration drain) {
   } else if (state_ == State::draining) {
     drain_deadline_ = std::min(drain_deadline_, std::max(at + drain, interval_begin_));
     next_border_ = drain_deadline_;
+  } else if (state_ == State::opening) {  // it was to join later
+    state_ = State::done;
+    next_border_ = kNever;
+    setting_.drained();
   }
   settle();
 }
@@ -90,7 +98,7 @@ void FakeWorker::cross(Instant border) {
       return begin();
     case State::running: {
       const Segment& last = timeline_.segments.back();
-      if (border >= stop_at_ || (border >= t0_ + last.offset + last.length && changes_.empty()))
+      if (border >= stop_at_ || border >= t0_ + last.offset + last.length)
         return begin_drain(border);
       const std::uint32_t epoch_before = timeline_.segments[segment_].epoch;
       const bool is_changed = make_changes(border);
@@ -140,7 +148,8 @@ void FakeWorker::set_next_border(Instant from) {
   const Duration interval = setting_.interval;
   const Instant on_grid = t0_ + ((from - t0_) / interval + 1) * interval;
   const Segment& s = timeline_.segments[segment_];
-  next_border_ = std::min({on_grid, t0_ + s.offset + s.length, stop_at_});
+  // A worker that joins late may do so after the end.
+  next_border_ = std::max(from, std::min({on_grid, t0_ + s.offset + s.length, stop_at_}));
   // One that is late takes effect at once: its instant is a moment ahead by contract.
   if (!changes_.empty()) next_border_ = std::min(next_border_, std::max(changes_.front().at, from));
 }
@@ -150,7 +159,8 @@ void FakeWorker::fit_connections(Instant now) {
   recorder_.set_connections_requested(wanted);
   for (; established_ < wanted; ++established_) recorder_.connection_opened();
   for (; established_ > wanted; --established_) {
-    if (in_flight_ >= established_) finish(draw_outcome(), now);
+    if (in_flight_ >= established_)
+      finish(setting_.reaches_target() ? draw_outcome() : Outcome::cancelled, now);
     recorder_.connection_closed(true);
   }
   next_answer_ = kNever;  // another rhythm

@@ -55,8 +55,11 @@ class FakeWorker {
   void target_is_back();
 
   std::uint64_t established() const { return established_; }
-  // Connections that would send now.
-  std::uint64_t calling() const { return may_call() && now() < lease_end_ ? established_ : 0; }
+  // Connections that may send now, and those of them that are there.
+  std::uint64_t leased() const {
+    return may_call() && now() < lease_end_ ? parameters().load.connections : 0;
+  }
+  std::uint64_t calling() const { return std::min(leased(), established_); }
   // When settle() must be called; kNever: not needed.
   Instant wake_at() const {
     const bool holds_later = may_call() && now() < lease_end_;

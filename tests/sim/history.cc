@@ -15,6 +15,15 @@ namespace {
 
 std::string whole_seconds(Duration d) { return std::to_string(d / 1s) + "s"; }
 
+// Leases are long enough for the longest fault, or short enough to end in many.
+std::string draw_controller_loss(World& world) {
+  const double draw = world.random().unit();
+  if (draw < 0.5) return R"("on_controller_loss": "continue")";
+  if (draw < 0.8)
+    return R"("controller_loss_limit": ")" + whole_seconds(world.between(2s, 60s)) + "\"";
+  return draw < 0.9 ? R"("on_controller_loss": "drain")" : R"("on_controller_loss": "stop")";
+}
+
 Cluster::Order draw_order(World& world, std::size_t agents) {
   Cluster::Order order;
   order.agents = static_cast<std::uint32_t>(world.chance(0.8) ? agents : 1 + world.pick(agents));
@@ -34,8 +43,8 @@ Cluster::Order draw_order(World& world, std::size_t agents) {
     "call": {"method": "spate.target.v1.Calls/Call", "message": {}, "timeout": "10s"},
     "load": {"connections": )" +
       std::to_string(connections) + R"(}, "agents": {"count": )" + std::to_string(order.agents) +
-      R"(, "threads": )" + std::to_string(1 + world.pick(3)) + R"(}, "interval": ")" +
-      whole_seconds(interval) + R"(", "phases": [)" + phases + "]}";
+      R"(, "threads": )" + std::to_string(1 + world.pick(3)) + "}, " + draw_controller_loss(world) +
+      R"(, "interval": ")" + whole_seconds(interval) + R"(", "phases": [)" + phases + "]}";
   return order;
 }
 
@@ -54,7 +63,7 @@ bool is_quiet(Cluster& cluster) {
 }  // namespace
 
 HistoryResult run_history(const HistoryOptions& options) {
-  World world(options.seed, options.is_traced);
+  World world(options.seed, options.tracing);
   Cluster cluster(world);
   Nemesis nemesis(cluster, options.only);
   const std::size_t agents = 1 + world.pick(world.chance(0.2) ? 8 : 5);
@@ -76,6 +85,10 @@ HistoryResult run_history(const HistoryOptions& options) {
   for (std::size_t i = 0; i < changes; ++i)
     world.after(world.between(5s, order.length), [&] { cluster.meddle(); });
 
+  if (!options.crash) {
+    world.after(trouble + kLoadBackWithin, [&] { check_load_back(cluster); });
+    world.after(trouble + kDrainedWithin, [&] { check_drained(cluster); });
+  }
   // Healed; what is left must come to its end by itself.
   const Moment healed = world.now() + trouble;
   const Moment latest = healed + order.length + 15min;

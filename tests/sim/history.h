@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "tests/sim/world.h"
 
 namespace spate::sim {
 
@@ -23,14 +24,14 @@ std::string text(const CrashPoint& point);
 
 struct HistoryOptions {
   std::uint64_t seed = 1;
-  bool is_traced = false;
+  Tracing tracing = Tracing::off;
   std::optional<CrashPoint> crash;  // instead of the nemesis
   std::string only;                 // kinds of faults whose name contains it; empty: all
 };
 
 struct HistoryResult {
   std::vector<std::string> violations;  // empty: all laws held
-  std::vector<std::string> story;       // if traced
+  std::vector<std::string> story;       // if it was kept
   std::uint64_t faults = 0;
   std::uint64_t power_cuts = 0;
   std::uint64_t events = 0;

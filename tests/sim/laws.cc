@@ -1,6 +1,9 @@
 #include "tests/sim/laws.h"
 
+#include <algorithm>
+#include <chrono>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -94,17 +97,9 @@ void check_truth(Cluster& cluster, const std::string& run, const std::map<Accoun
   }
 }
 
-// A change is made whole, or not at all; and it reaches everybody in the end.
+// A change that is made reaches everybody in the end.
 void check_changes(Cluster& cluster, const StoreFile::Run& run, Moment healed) {
   World& world = cluster.world();
-  for (std::size_t i = 0; i < run.info.changes.size(); ++i) {
-    const Change& change = run.info.changes[i];
-    for (const auto& refusal : cluster.controller().refusals())
-      if (refusal.run == run.info.id && refusal.epoch == change.epoch &&
-          refusal.at <= run.changed_at[i])
-        world.violated("a change that one refuses is not made",
-                       "epoch " + text(change.epoch) + " was made, and had been refused");
-  }
   const auto start = cluster.controller().starts().find(run.info.id);
   if (run.info.changes.empty() || start == cluster.controller().starts().end()) return;
   // By then everybody has had time to ask again.
@@ -154,7 +149,59 @@ void check_copies(Cluster& cluster) {
   }
 }
 
+// What an agent has to do at `elapsed`, however many of the changes it has made.
+std::uint64_t least_connections(const c::RunInfo& info, std::size_t agent, Duration elapsed) {
+  const auto planned = planned_timeline(info.plan, info.started_wall_ms);
+  if (!planned) return 0;
+  std::uint64_t least = UINT64_MAX;
+  for (std::size_t n = 0; n <= info.changes.size(); ++n) {
+    const Timeline timeline = changed_timeline(*planned, std::span(info.changes).first(n));
+    const Parameters& due = timeline.epoch(timeline.epoch_at(elapsed)).shares.at(agent).parameters;
+    least = std::min(least, due.paused ? 0 : due.load.connections);
+  }
+  return least;
+}
+
 }  // namespace
+
+void check_load_back(Cluster& cluster) {
+  World& world = cluster.world();
+  cluster.target().settle();
+  for (const auto& [id, run] : cluster.controller().file().runs) {
+    const auto start = cluster.controller().starts().find(id);
+    const c::Coordinator* coordinator = cluster.controller().coordinator();
+    const c::LiveRun* live = coordinator ? coordinator->live_run(id) : nullptr;
+    const bool is_live =
+        run.info.state == c::RunState::armed || run.info.state == c::RunState::running;
+    if (!live || !is_live || start == cluster.controller().starts().end()) continue;
+    // After a reboot the controller asks agents for T, and waits for those that do not answer.
+    if (!live->run().is_start_known()) continue;
+    const Duration elapsed = world.now() - start->second;
+    // Agents' clocks need not agree on the end to the millisecond.
+    if (elapsed < kLoadBackWithin || elapsed > run.info.plan.length() - std::chrono::seconds(1))
+      continue;
+    for (std::size_t i = 0; i < run.info.agents.size(); ++i) {
+      const c::RunAgent& agent = run.info.agents[i];
+      if (agent.last_seq || least_connections(run.info, i, elapsed) == 0) continue;
+      if (cluster.load(id, agent.name).calling == 0)
+        world.violated("I15 load is back", agent.name + " makes no calls");
+    }
+  }
+}
+
+void check_drained(Cluster& cluster) {
+  // Of a live run: the interval that was just closed, cut where phases, epochs and the run end.
+  constexpr std::size_t kUnderWay = 6;
+  for (const auto& agent : cluster.agents()) {
+    const agent::Session* session = agent->session();
+    const std::size_t waiting = session ? session->spool().size() : 0;
+    if (session == nullptr)
+      cluster.world().violated("I14 backlog drains", agent->name() + " has not started again");
+    if (waiting > kUnderWay)
+      cluster.world().violated("I14 backlog drains",
+                               agent->name() + " still has " + text(waiting) + " records");
+  }
+}
 
 void check_laws(Cluster& cluster, bool is_undisturbed, Moment healed) {
   World& world = cluster.world();

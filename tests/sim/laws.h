@@ -8,8 +8,16 @@
 
 namespace spate::sim {
 
-// Every violation is told to the world. `is_undisturbed`: no fault was injected, so nothing may be
-// missing or merely explained. `healed`: when the last fault had ended.
+// The latest that agents are at work again, and have delivered what had to wait, after everything
+// is healed.
+inline constexpr Duration kLoadBackWithin = std::chrono::seconds(10);
+inline constexpr Duration kDrainedWithin = std::chrono::seconds(60);
+
+// At that time, for a run that is still live.
+void check_load_back(Cluster& cluster);
+void check_drained(Cluster& cluster);
+
+// When everything has come to its end, or had the time to. `healed`: when the last fault ended.
 void check_laws(Cluster& cluster, bool is_undisturbed, Moment healed);
 
 }  // namespace spate::sim

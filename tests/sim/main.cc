@@ -26,6 +26,7 @@ namespace {
 
 using spate::sim::HistoryOptions;
 using spate::sim::HistoryResult;
+using spate::sim::Tracing;
 
 struct Arguments {
   std::uint64_t seed = 1;
@@ -42,16 +43,18 @@ struct Arguments {
 using Printed = unsigned long long;  // %llu
 Printed text(std::uint64_t n) { return n; }
 
-std::uint64_t current_seed = 0;
-std::string current_only;  // as an argument: it changes what is drawn
+std::string replay;  // the command for the history that is being run
+
+void note_replay(std::uint64_t seed, const std::string& only) {
+  replay = "build/bin/sim --seed " + std::to_string(seed) +
+           (only.empty() ? "" : " --only \"" + only + "\"") + " --trace";
+}
 
 // A CHECK of the product has failed: say which history it was.
 void aborted(int) {
-  char line[512];
-  const int n = std::snprintf(line, sizeof line,
-                              "\nsim: aborted; replay: build/bin/sim --seed %llu%s --trace\n",
-                              text(current_seed), current_only.c_str());
-  if (n > 0) (void)!::write(2, line, static_cast<std::size_t>(n));
+  std::fflush(stdout);  // the story so far
+  const std::string line = "\nsim: aborted; replay: " + replay + "\n";
+  (void)!::write(2, line.data(), line.size());
   std::_Exit(1);
 }
 
@@ -85,32 +88,31 @@ bool parse(int argc, char** argv, Arguments& arguments) {
 }
 
 // The last lines before a law was broken, and what is broken.
-void tell(const HistoryResult& result, bool is_whole) {
+void tell(const HistoryResult& result) {
   constexpr std::size_t kTail = 60;
   const std::size_t size = result.story.size();
-  for (std::size_t i = is_whole || size < kTail ? 0 : size - kTail; i < size; ++i)
+  for (std::size_t i = size < kTail ? 0 : size - kTail; i < size; ++i)
     std::printf("%s\n", result.story[i].c_str());
   for (const std::string& v : result.violations) std::printf("BROKEN %s\n", v.c_str());
 }
 
 bool run_one(std::uint64_t seed, const Arguments& arguments, HistoryResult& total) {
-  const bool trace = arguments.trace;
-  current_seed = seed;
-  HistoryResult r = spate::sim::run_history({seed, trace, {}, arguments.only});
+  HistoryOptions options{
+      seed, arguments.trace ? Tracing::printed : Tracing::off, {}, arguments.only};
+  note_replay(seed, arguments.only);
+  HistoryResult r = spate::sim::run_history(options);
   total.faults += r.faults;
   total.power_cuts += r.power_cuts;
   total.events += r.events;
   total.records += r.records;
   total.simulated += r.simulated;
-  if (r.violations.empty()) {
-    if (trace) tell(r, true);
-    return true;
-  }
+  if (r.violations.empty()) return true;
   // The same history again, this time with its story: the seed decides everything.
-  if (!trace) r = spate::sim::run_history({seed, true, {}, arguments.only});
-  tell(r, trace);
-  std::printf("sim: seed %llu broke %zu laws; replay: build/bin/sim --seed %llu%s --trace\n",
-              text(seed), r.violations.size(), text(seed), current_only.c_str());
+  options.tracing = Tracing::kept;
+  if (!arguments.trace) r = spate::sim::run_history(options);
+  tell(r);
+  std::printf("sim: seed %llu broke %zu laws; replay: %s\n", text(seed), r.violations.size(),
+              replay.c_str());
   return false;
 }
 
@@ -118,8 +120,9 @@ bool run_one(std::uint64_t seed, const Arguments& arguments, HistoryResult& tota
 std::uint64_t run_crash_points(const Arguments& arguments, std::uint64_t seed, bool is_of_store) {
   using spate::sim::CrashPoint;
   using What = CrashPoint::What;
-  HistoryOptions options{seed, false, CrashPoint{is_of_store, 0, What::nothing}, ""};
-  current_seed = seed;
+  HistoryOptions options{seed, Tracing::off, CrashPoint{is_of_store, 0, What::nothing}, ""};
+  replay = "build/bin/sim --seed " + std::to_string(seed) + " --crash-points " +
+           (is_of_store ? "store" : "spool");
   const HistoryResult whole = spate::sim::run_history(options);
   const std::uint64_t count = is_of_store ? whole.store_commits : whole.spool_commits;
   std::uint64_t number = seed;  // so that every seed has others of one in M
@@ -133,9 +136,9 @@ std::uint64_t run_crash_points(const Arguments& arguments, std::uint64_t seed, b
       HistoryResult r = spate::sim::run_history(options);
       if (r.violations.empty()) continue;
       if (broken++ > 0 && !arguments.keep_going) continue;  // the first one is told whole
-      options.is_traced = true;
-      tell(spate::sim::run_history(options), false);
-      options.is_traced = false;
+      options.tracing = Tracing::kept;
+      tell(spate::sim::run_history(options));
+      options.tracing = Tracing::off;
       std::printf("sim: seed %llu, %s, broke %zu laws\n", text(seed),
                   spate::sim::text(*options.crash).c_str(), r.violations.size());
     }
@@ -168,7 +171,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::signal(SIGABRT, aborted);
-  if (!arguments.only.empty()) current_only = " --only \"" + arguments.only + "\"";
   if (arguments.crash_points) return run_crash_points(arguments) == 0 ? 0 : 1;
   std::printf("sim: seeds %llu to %llu\n", text(arguments.seed),
               text(arguments.seed + arguments.histories - 1));

@@ -31,6 +31,8 @@ Result<void> ModelDisk::commit(const agent::SpoolChange& change) {
   CHECK(is_open_, "a commit after an error, without open()");
   // A copy: it may take itself away.
   const auto at_commit = state_.at_commit;
+  if (state_.commit_takes > Duration::zero() && !state_.before) state_.before = state_.chains;
+  spent_ += state_.commit_takes;
   if (at_commit) at_commit(false);
   switch (state_.fault) {
     case DiskFault::none:

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,9 @@
 namespace spate::sim {
 
 // Thrown out of a durable operation: the process ends here, in the middle of what it did.
-struct ProcessDied {};
+struct ProcessDied {
+  bool is_power_cut = false;
+};
 
 enum class DiskFault {
   none,
@@ -37,6 +40,10 @@ struct DiskState {
   std::vector<Chain> chains;
   std::string shelf;  // of the machine's memory
   DiskFault fault = DiskFault::none;
+  Duration commit_takes{};  // of a slow disk
+  // Of a slow disk, while its caller waits: what there was before the first commit that has not
+  // returned. A power cut may leave that.
+  std::optional<std::vector<Chain>> before;
   // Called before and after every commit; may throw ProcessDied, or change the fault.
   std::function<void(bool is_after)> at_commit;
 };
@@ -51,12 +58,16 @@ class ModelDisk : public agent::SpoolDisk {
   bool shelve(const std::string& bytes) override;
   std::string place() const override { return "the model disk"; }
 
+  // How long the commits since the last call kept their caller.
+  Duration take_time_spent() { return std::exchange(spent_, {}); }
+
  private:
   void apply(const agent::SpoolChange& change);
   DiskState::Chain* find(const agent::AccountKey& key);
 
   World& world_;
   DiskState& state_;
+  Duration spent_{};
   bool is_open_ = false;  // false after an error: open() must come first
 };
 

@@ -134,7 +134,6 @@ void ModelStore::apply_one(op::PutDescriptors& put) {
 void ModelStore::apply_one(op::PutAlive& put) { file_.alive_wall_ms = put.wall_ms; }
 
 void ModelStore::apply_one(op::PutChange& put) {
-  file_.runs[put.run].changed_at.push_back(world_.now());
   file_.runs[put.run].info.changes.push_back(std::move(put.change));
 }
 

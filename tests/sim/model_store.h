@@ -30,7 +30,6 @@ struct StoreFile {
     std::vector<controller::TargetSample> samples;
     std::vector<controller::RunEvent> events;
     std::string descriptor_set;
-    std::vector<Moment> changed_at;  // when each of info.changes was committed
   };
   std::map<std::string, Run> runs;
   std::vector<std::string> order;  // of the runs' first rows

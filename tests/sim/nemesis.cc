@@ -35,6 +35,7 @@ const std::vector<Nemesis::Kind>& Nemesis::all_kinds() {
       {"cut stream", 2, &Nemesis::cut_stream},
       {"agent's disk full", 1, &Nemesis::disk_full},
       {"agent's disk broken", 1, &Nemesis::disk_broken},
+      {"agent's disk slow", 1, &Nemesis::disk_slow},
       {"agent killed in a commit", 1.5, &Nemesis::kill_in_commit},
       {"slow link", 1, &Nemesis::slow_link},
       {"store full", 1, &Nemesis::store_full},
@@ -168,10 +169,12 @@ Nemesis::Heal Nemesis::clog_all(Duration duration) {
   return nullptr;
 }
 
-Nemesis::Heal Nemesis::cut_stream(Duration) {
+// Each end finds out by and by.
+Nemesis::Heal Nemesis::cut_stream(Duration duration) {
   Network& n = cluster_.network();
+  const Duration latest = std::min<Duration>(duration, 20s);
   if (const auto stream = n.any_stream(any_agent().link()))
-    n.cut(stream, world_.between(0s, 20s), world_.between(0s, 20s));
+    n.cut(stream, world_.between(0s, latest), world_.between(0s, latest));
   return nullptr;
 }
 
@@ -210,14 +213,22 @@ Nemesis::Heal Nemesis::disk_broken(Duration) {
   return [&disk] { disk.fault = DiskFault::none; };
 }
 
+Nemesis::Heal Nemesis::disk_slow(Duration) {
+  DiskState& disk = any_agent().disk();
+  // One that takes longer than an interval leaves counts where a kill loses them.
+  disk.commit_takes = world_.between(10ms, 400ms);
+  return [&disk] { disk.commit_takes = {}; };
+}
+
 // Just before or just after the transaction is on the disk, with nobody to hear of it.
 Nemesis::Heal Nemesis::kill_in_commit(Duration) {
   AgentHost& a = any_agent();
   const bool is_after = world_.chance(0.5);
-  a.disk().at_commit = [&a, is_after](bool after) {
+  const bool is_power_cut = world_.chance(0.3);
+  a.disk().at_commit = [&a, is_after, is_power_cut](bool after) {
     if (after != is_after) return;
     a.disk().at_commit = nullptr;
-    throw ProcessDied{};
+    throw ProcessDied{is_power_cut};
   };
   return [&a] {
     a.disk().at_commit = nullptr;

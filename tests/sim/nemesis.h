@@ -51,6 +51,7 @@ class Nemesis {
   Heal store_slow(Duration duration);
   Heal disk_full(Duration duration);
   Heal disk_broken(Duration duration);
+  Heal disk_slow(Duration duration);
   Heal kill_in_commit(Duration duration);
   Heal old_controller(Duration duration);
   Heal clone_agent(Duration duration);

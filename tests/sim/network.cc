@@ -1,6 +1,7 @@
 #include "tests/sim/network.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace spate::sim {
 
@@ -24,7 +25,7 @@ void Network::block(LinkId link, Direction direction) {
 void Network::unblock(LinkId link, Direction direction) {
   Lane& lane = links_[link].lanes[index(direction)];
   lane.is_blocked = false;
-  for (Parcel& parcel : std::exchange(lane.waiting, {})) dispatch(std::move(parcel), direction);
+  for (const StreamId stream : std::exchange(lane.waiting, {})) dispatch(stream, direction);
 }
 
 void Network::watch_silence(StreamId id) {
@@ -54,38 +55,37 @@ Network::StreamId Network::open(LinkId link, End agent, End controller) {
 void Network::send(StreamId id, Direction direction, std::function<void()> deliver) {
   const auto it = streams_.find(id);
   if (it == streams_.end() || it->second.is_dead) return;
+  it->second.under_way[index(direction)].push_back(std::move(deliver));
   Lane& lane = links_[it->second.link].lanes[index(direction)];
-  Parcel parcel{++sent_, id, std::move(deliver)};
   if (lane.is_blocked)
-    wait(lane, std::move(parcel));
+    lane.waiting.push_back(id);
   else
-    dispatch(std::move(parcel), direction);
+    dispatch(id, direction);
 }
 
-// One that was under way when the lane was blocked goes before those that were sent since.
-void Network::wait(Lane& lane, Parcel parcel) {
-  const auto place =
-      std::upper_bound(lane.waiting.begin(), lane.waiting.end(), parcel.order,
-                       [](std::uint64_t order, const Parcel& p) { return order < p.order; });
-  lane.waiting.insert(place, std::move(parcel));
-}
-
-void Network::dispatch(Parcel parcel, Direction direction) {
-  const auto it = streams_.find(parcel.stream);
+void Network::dispatch(StreamId id, Direction direction) {
+  const auto it = streams_.find(id);
   if (it == streams_.end()) return;
   Moment& last = it->second.last_arrival[index(direction)];
   const LinkQuality& quality = links_[it->second.link].quality;
   last = std::max(world_.now() + delay_of(it->second.link), last + quality.per_message);
-  world_.at(last, [this, direction, parcel = std::move(parcel)]() mutable {
-    const auto found = streams_.find(parcel.stream);
-    if (found == streams_.end() || found->second.is_dead) return;
-    if (!found->second.is_open_at[index(direction)]) return;
-    Lane& lane = links_[found->second.link].lanes[index(direction)];
-    if (lane.is_blocked)
-      wait(lane, std::move(parcel));
-    else
-      parcel.deliver();
-  });
+  world_.at(last, [this, id, direction] { arrive(id, direction); });
+}
+
+// Whichever packet comes, it is the oldest message that it completes.
+void Network::arrive(StreamId id, Direction direction) {
+  const auto it = streams_.find(id);
+  if (it == streams_.end()) return;
+  Stream& stream = it->second;
+  if (stream.is_dead || !stream.is_open_at[index(direction)]) return;
+  Lane& lane = links_[stream.link].lanes[index(direction)];
+  if (lane.is_blocked) {
+    lane.waiting.push_back(id);
+    return;
+  }
+  const auto deliver = std::move(stream.under_way[index(direction)].front());
+  stream.under_way[index(direction)].pop_front();
+  deliver();
 }
 
 void Network::close(StreamId id, Direction towards) {

@@ -74,15 +74,10 @@ class Network {
 
  private:
   static std::size_t index(Direction d) { return static_cast<std::size_t>(d); }
-  struct Parcel {
-    std::uint64_t order;  // of sending
-    StreamId stream;
-    std::function<void()> deliver;
-  };
   struct Lane {
     bool is_blocked = false;
     Moment blocked_since;
-    std::deque<Parcel> waiting;  // while blocked; in the order of sending
+    std::deque<StreamId> waiting;  // one for each message that did not get through yet
   };
   struct Link {
     LinkQuality quality;
@@ -94,11 +89,12 @@ class Network {
     bool is_open_at[2] = {true, true};
     bool is_dead = false;  // broken in the middle: nothing arrives any more
     Moment last_arrival[2];
+    std::deque<std::function<void()>> under_way[2];  // messages, in the order of sending
   };
 
   Duration delay_of(LinkId link);
-  void dispatch(Parcel parcel, Direction direction);
-  static void wait(Lane& lane, Parcel parcel);
+  void dispatch(StreamId id, Direction direction);
+  void arrive(StreamId id, Direction direction);
   void tell_closed(StreamId id, Direction at_end_of, Duration after, const std::string& why);
   void watch_silence(StreamId id);
 
@@ -106,7 +102,6 @@ class Network {
   std::vector<Link> links_;
   std::map<StreamId, Stream> streams_;
   StreamId last_stream_ = 0;
-  std::uint64_t sent_ = 0;
 };
 
 }  // namespace spate::sim

@@ -39,7 +39,12 @@ bool World::step(Moment end) {
 }
 
 void World::tell(const std::string& who, const std::string& what) {
-  if (is_traced_) story_.push_back(seconds_text(elapsed()) + " " + who + ": " + what);
+  if (!is_traced()) return;
+  std::string line = seconds_text(elapsed()) + " " + who + ": " + what;
+  if (tracing_ == Tracing::printed)
+    std::printf("%s\n", line.c_str());
+  else
+    story_.push_back(std::move(line));
 }
 
 void World::violated(const std::string& law, const std::string& text) {

@@ -28,9 +28,16 @@ struct WorldClock {
 };
 using Moment = WorldClock::time_point;
 
+// What becomes of a history's story.
+enum class Tracing {
+  off,
+  kept,     // for its end
+  printed,  // as it happens: a history that a CHECK ends has one, too
+};
+
 class World {
  public:
-  World(std::uint64_t seed, bool is_traced) : random_(seed), is_traced_(is_traced) {}
+  World(std::uint64_t seed, Tracing tracing) : random_(seed), tracing_(tracing) {}
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -51,7 +58,7 @@ class World {
     return static_cast<std::size_t>(random_.between(0, static_cast<std::int64_t>(count) - 1));
   }
 
-  bool is_traced() const { return is_traced_; }
+  bool is_traced() const { return tracing_ != Tracing::off; }
   // One line of the story: who, and verb key=value.
   void tell(const std::string& who, const std::string& what);
   const std::vector<std::string>& story() const { return story_; }
@@ -75,7 +82,7 @@ class World {
   std::uint64_t events_ = 0;
   std::priority_queue<Due> queue_;
   Random random_;
-  const bool is_traced_;
+  const Tracing tracing_;
   std::vector<std::string> story_;
   std::vector<std::string> violations_;
 };
