@@ -51,6 +51,7 @@ void Run::on(const run_input::Back& input, Instant now) {
     return;
   }
   if (!input.has_run && member.is_rejoining && !is_over(now)) {
+    if (member.is_lost) take_back(*i);
     send_rest_of_share(*i, now);
     return;
   }

@@ -292,6 +292,25 @@ TEST_F(RestartTest, AnAgentThatWasRestartedMeanwhileRejoins) {
   EXPECT_THAT(events_, HasSubstr("agent back in its share agent=pc-1 gap_s=5.0 cause=\"killed\""));
 }
 
+TEST_F(RestartTest, AnAgentThatCouldNotRejoinBeforeIsToldOfAStopAndWaitedFor) {
+  start();
+  const std::string run = start_run();
+  say_hello(hello("pc-1", 2));
+  say("pc-1", AgentPrepareReply{run, {{"target", "connection refused", 0, 0}}});
+  restart(seconds(5));
+  say_hello(hello("pc-2", 1));
+  say_hello(hello("pc-1", 2));
+  say("pc-1", AgentPrepareReply{run, {}});
+  say("pc-1", AgentArmed{run, 5, 5, {}});
+  say("pc-1", AgentHeartbeat{});
+  EXPECT_EQ(sent<SendHeartbeatReply>("pc-1")->leased_run, run);
+  step(event::Stop{++token_, run, false});
+  EXPECT_NE(sent<SendStop>("pc-1"), nullptr);
+  say("pc-2", AgentFinished{run, 0, "stopped"});
+  ASSERT_NE(coordinator_->live_run(run), nullptr) << "pc-1 has not finished";
+  EXPECT_EQ(coordinator_->live_run(run)->run().stage(), RunStage::draining);
+}
+
 TEST_F(CoordinatorTest, GrantsLeasesWhileARunIsLive) {
   start();
   const std::string run = start_run();
