@@ -221,7 +221,8 @@ bool ChangeBook::begin(ChangeOrder order, Instant now) {
   const bool all_here = std::all_of(members_.begin(), members_.end(), [](const Member& m) {
     return m.presence == Presence::here || m.presence == Presence::finished;
   });
-  const Duration soonest = offset(now) + kChangeLead + (all_here ? Duration{} : kAwayWait);
+  const Duration soonest = std::max(
+      offset(now) + kChangeLead + (all_here ? Duration{} : kAwayWait), last_soonest_);
   // An instant that passed while it was in the queue is moved, not refused.
   Duration at = order.at.value_or(soonest);
   if (at < offset(now)) at = soonest;
@@ -352,6 +353,7 @@ void ChangeBook::on(const change_input::Stored& input, Instant now) {
                             " begins at " + wall_time(setup_.start + stored.change.at) + ": " +
                             by_whom(stored.change));
   }
+  if (!stored.order.at) last_soonest_ = stored.change.at;
   timeline_ = std::move(stored.timeline);
   accepted_.push_back(std::move(stored.change));
   history_.add(timeline_);

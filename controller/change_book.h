@@ -286,6 +286,9 @@ class ChangeBook {
   std::vector<Member> members_;
   std::deque<ChangeOrder> queue_;
   std::optional<Candidate> candidate_;
+  // Of the newest change that was ordered without an instant: the next such one is not before it,
+  // or it would be undone by what it was to undo.
+  Duration last_soonest_{};
   std::uint32_t next_epoch_ = 1;  // never given to two changes, not even to one that was refused
   bool is_ending_ = false;
   std::size_t settled_ = 0;  // version that everybody had when last they agreed

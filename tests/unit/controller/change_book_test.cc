@@ -282,6 +282,28 @@ TEST_F(ChangeBookTest, AnAgentThatIsAwayGetsItWhenItIsBack) {
   EXPECT_EQ(log_.back(), "epoch 2 on every agent that is there");
 }
 
+TEST_F(ChangeBookTest, AnOrderIsNotUndoneByTheOneBeforeItThatWaitedForAnAgent) {
+  begin();
+  step(change_input::Away{3});
+  ChangeOrder pause = set_connections(1, 400);
+  pause.change.parts[0].patch = ParameterPatch{};
+  pause.change.parts[0].patch.paused = true;
+  order(pause);
+  for (std::size_t i = 0; i < 3; ++i) prepared(i);
+  step(change_input::Back{3, 1});
+  prepared(3);
+  stored();
+  EXPECT_EQ(answers_.at(1).at, seconds(10) + kChangeLead + kAwayWait);
+  ChangeOrder resume = set_connections(2, 400);
+  resume.change.parts[0].patch = ParameterPatch{};
+  resume.change.parts[0].patch.paused = false;
+  order(resume);
+  all_prepared();
+  stored();
+  EXPECT_EQ(answers_.at(2).at, answers_.at(1).at);
+  EXPECT_FALSE(book_->timeline().epochs.back().shares[0].parameters.paused);
+}
+
 TEST_F(ChangeBookTest, ManyMissedChangesAreOnePrepare) {
   begin();
   step(change_input::Away{3});
