@@ -27,6 +27,7 @@ struct Flags {
   std::optional<std::uint32_t> if_epoch;
   std::string reason;
   std::string canary;
+  std::string guard;
 };
 
 using Send = std::function<Result<ops::v1::SetReply>(OperatorClient&, const std::string& run)>;
@@ -52,6 +53,10 @@ std::string text_of(const ops::v1::SetReply& reply) {
   Table table({"", "from", "to"});
   for (const auto& d : reply.differences()) table.add({d.path(), d.from(), d.to()});
   text += reply.differences().empty() ? "nothing is different from before\n" : table.to_string();
+  if (reply.guard_ms() > 0) {
+    text += "a guard band of " + format_duration(std::chrono::milliseconds(reply.guard_ms())) +
+            " follows: counted, not measured\n";
+  }
   text += "prepared by " + std::to_string(reply.prepared_size()) +
           (reply.prepared_size() == 1 ? " agent: " : " agents: ") + joined(reply.prepared()) + "\n";
   if (!reply.away().empty()) {
@@ -143,6 +148,10 @@ void add_set(CLI::App& app, int& exit_code) {
           return "a share of the agents, like 10%";
         }
       });
+  verb->add_option("--guard", flags->guard,
+                   "So long after the change nothing is measured; if not given, 10s (or the "
+                   "rotation's guard) when it opens or closes connections, else nothing")
+      ->type_name("D");
   verb->callback([flags, &exit_code] {
     // What no run would take is found before a controller is asked.
     std::vector<std::string> problems;
@@ -154,6 +163,7 @@ void add_set(CLI::App& app, int& exit_code) {
     }
     ops::v1::SetRequest request;
     for (const std::string& a : flags->assignments) request.add_assignments(a);
+    request.set_guard(flags->guard);
     if (!flags->canary.empty()) request.set_canary_percent(percent_of(flags->canary));
     fill(*request.mutable_terms(), *flags);
     exit_code = change(*flags, [&](OperatorClient& client, const std::string& run) {

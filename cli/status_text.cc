@@ -133,6 +133,7 @@ Json json_of(const ops::v1::ChangeRow& c) {
            {"accepted_at", c.accepted_at()},
            {"canary", c.canary()},
            {"due", c.is_due()},
+           {"guard_ms", c.guard_ms()},
            {"agents", Json::array()}};
   for (const std::string& name : c.agents()) row["agents"].push_back(name);
   return row;

@@ -89,6 +89,7 @@ struct Change {
   };
   std::uint32_t epoch = 0;  // the first one it makes; given by next_epoch() when it is accepted
   Duration at{};            // since T; it holds from here to the end
+  Duration guard{};         // so long after `at` is a guard band
   std::vector<Part> parts;
   // From `at` on the connections of these agents are the others', in equal parts; nobody: what was
   // moved is moved back. Nothing here: as it was.
@@ -100,6 +101,11 @@ struct Change {
   std::int64_t wall_ms = 0;  // when it was accepted
   bool operator==(const Change&) const = default;
 };
+
+// How long a guard band it needs if nobody says otherwise: as long as the rotation's, or
+// kChangeGuard, if it opens or closes connections; else none.
+inline constexpr Duration kChangeGuard = std::chrono::seconds(10);
+Duration default_guard(const Change& change, Duration rotation_guard);
 
 // The timeline of a run whose plan alone would give `planned`, after the changes in the order in
 // which they were accepted. Each holds from its `at` to the end: over phases and rotations that

@@ -70,27 +70,57 @@ Timeline until(const Timeline& timeline, Duration at) {
   return before;
 }
 
-// The planned segments from `at` on, split where a change begins; with their planned epochs.
+// Where changes and their guard bands begin and end, ascending.
+std::vector<Duration> borders_of(const std::vector<const Change*>& order) {
+  std::vector<Duration> borders;
+  for (const Change* change : order) {
+    borders.push_back(change->at);
+    borders.push_back(change->at + change->guard);
+  }
+  std::sort(borders.begin(), borders.end());
+  return borders;
+}
+
+bool is_guarded(Duration at, const std::vector<const Change*>& order) {
+  return std::any_of(order.begin(), order.end(), [&](const Change* change) {
+    return change->at <= at && at < change->at + change->guard;
+  });
+}
+
+// The planned segments from `at` on, split where a change or its guard band begins or ends; with
+// their planned epochs.
 std::vector<Segment> pieces_from(const Timeline& planned, Duration at,
                                  const std::vector<const Change*>& order) {
+  const std::vector<Duration> borders = borders_of(order);
   std::vector<Segment> pieces;
   for (Segment rest : planned.segments) {
     const Duration end = rest.offset + rest.length;
     if (end <= at) continue;
     rest.offset = std::max(rest.offset, at);
-    for (const Change* change : order) {
-      if (change->at <= rest.offset || change->at >= end) continue;
+    const bool is_planned_guard = rest.guard;
+    const auto add_until = [&](Duration to) {
+      rest.length = to - rest.offset;
+      rest.guard = is_planned_guard || is_guarded(rest.offset, order);
       pieces.push_back(rest);
-      pieces.back().length = change->at - rest.offset;
-      rest.offset = change->at;
-    }
-    rest.length = end - rest.offset;
-    pieces.push_back(rest);
+      rest.offset = to;
+    };
+    for (const Duration border : borders)
+      if (border > rest.offset && border < end) add_until(border);
+    add_until(end);
   }
   return pieces;
 }
 
 }  // namespace
+
+Duration default_guard(const Change& change, Duration rotation_guard) {
+  const bool reconnects =
+      change.absent || std::any_of(change.parts.begin(), change.parts.end(), [](const auto& part) {
+        return part.patch.connections || part.patch.target_url || part.patch.threads;
+      });
+  if (!reconnects) return Duration::zero();
+  return rotation_guard > Duration::zero() ? rotation_guard : kChangeGuard;
+}
 
 Timeline with_last_change(const Timeline& planned, const Timeline& current,
                           std::span<const Change> accepted) {

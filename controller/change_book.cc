@@ -337,6 +337,7 @@ void ChangeBook::on(const change_input::Stored& input, Instant now) {
   accepted.at = stored.change.at;
   accepted.at_time = wall_time(setup_.start + stored.change.at);
   accepted.what = stored.change.what;
+  accepted.guard = stored.change.guard;
   accepted.differences =
       differences(timeline_.epoch(stored.from_epoch), stored.timeline.epoch(stored.change.epoch),
                   concerned(stored.change, members_.size()));
@@ -666,6 +667,7 @@ void ChangeBook::redistribute(Instant now) {
   if (wanted == before || here == 0) return;
   ChangeOrder order;
   order.change.absent = wanted;
+  order.change.guard = default_guard(order.change, setup_.rotation_guard);
   order.change.who = "controller";
   order.change.wall_ms = setup_.start_wall_ms + (now - setup_.start) / std::chrono::milliseconds(1);
   if (!gone.empty()) order.change.what = "connections of " + list(gone) + " to the others";

@@ -74,6 +74,7 @@ struct ChangeAnswer {
   Duration at{};                      // since T
   std::string at_time;                // the same as wall time
   std::string what;
+  Duration guard{};  // so long after `at` is not measured
   std::vector<Difference> differences;
   std::vector<std::string> prepared;  // agents
   std::vector<std::string> away;      // they get it when they are back
@@ -163,6 +164,7 @@ class ChangeBook {
     std::int64_t start_wall_ms = 0;  // of T
     Duration lease{};
     Redistribute redistribute = Redistribute::never;
+    Duration rotation_guard{};  // of the plan's rotation; zero: none
     // Of a run that another process began: nobody is known to be there, and everybody is taken to
     // have a full lease.
     bool is_adopted = false;

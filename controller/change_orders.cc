@@ -16,6 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kNamesShown = 10;
+constexpr Duration kGuardMax = std::chrono::hours(24);
 
 std::string names_of(const RunInfo& run) {
   std::string text;
@@ -56,6 +57,16 @@ std::optional<Duration> instant(const std::string& at, const RunInfo& run, Durat
   const auto wall_ms = parse_rfc3339(at);
   if (wall_ms) return milliseconds(*wall_ms - run.started_wall_ms);
   problems.push_back("--at " + at + ": " + wall_ms.error().message);
+  return std::nullopt;
+}
+
+// Nothing if the request does not say.
+std::optional<Duration> guard_of(const ChangeRequest& request, std::vector<std::string>& problems) {
+  if (request.guard.empty()) return std::nullopt;
+  const auto guard = parse_duration(request.guard);
+  if (guard && *guard >= Duration::zero() && *guard <= kGuardMax) return *guard;
+  problems.push_back("--guard " + request.guard + ": " +
+                     (guard ? "from 0s to " + format_duration(kGuardMax) : guard.error().message));
   return std::nullopt;
 }
 
@@ -124,12 +135,15 @@ ChangeOrderOrProblems make_change(const ChangeRequest& request, const RunInfo& r
   const auto agents = is_canary ? canaries(request, run, made.problems)
                                 : positions(request.agents, run, made.problems);
   made.order.at = instant(request.at, run, elapsed, made.problems);
+  const auto guard = guard_of(request, made.problems);
   if (request.reason.size() > kMaxReason)
     made.problems.push_back("--reason: at most " + std::to_string(kMaxReason) + " bytes");
   if (!made.problems.empty()) return made;
   made.order.if_epoch = request.if_epoch;
   Change& change = made.order.change;
   change.parts.push_back({agents, patch});
+  change.guard = guard.value_or(
+      default_guard(change, run.plan.rotation ? run.plan.rotation->guard : Duration::zero()));
   change.canary = is_canary;
   change.who = request.who.empty() ? "operator" : request.who;
   change.reason = request.reason;

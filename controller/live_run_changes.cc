@@ -33,6 +33,7 @@ void LiveRun::begin_book(bool is_adopted, Instant now) {
   setup.start_wall_ms = info.started_wall_ms;
   setup.lease = lease_length(info.plan);
   setup.redistribute = info.plan.redistribute;
+  if (info.plan.rotation) setup.rotation_guard = info.plan.rotation->guard;
   setup.is_adopted = is_adopted;
   setup.accepted = info.changes;
   book_.emplace(std::move(setup), now);

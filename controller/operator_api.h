@@ -84,6 +84,7 @@ struct ChangeRequest {
   std::optional<std::uint32_t> if_epoch;
   std::string reason;
   double canary_percent = 0;
+  std::string guard;  // a duration; empty: default_guard()
   std::string who;  // as the connection's certificate says
 };
 

@@ -154,6 +154,7 @@ void fill(ops::v1::SetReply& out, const ChangeAnswer& answer) {
   out.set_at_ms(answer.at / std::chrono::milliseconds(1));
   out.set_at_time(answer.at_time);
   out.set_what(answer.what);
+  out.set_guard_ms(answer.guard / std::chrono::milliseconds(1));
   for (const Difference& d : answer.differences) {
     auto& difference = *out.add_differences();
     difference.set_path(d.path);
@@ -202,6 +203,7 @@ void fill(ops::v1::ChangeRow& out, const ChangeRow& row) {
   out.set_canary(row.change.canary);
   for (const std::string& name : row.agents) out.add_agents(name);
   out.set_is_due(row.is_due);
+  out.set_guard_ms(row.change.guard / std::chrono::milliseconds(1));
 }
 
 void fill(ops::v1::CanaryGroup& out, const CanaryGroup& group) {
@@ -481,6 +483,7 @@ class OperatorService::Impl final : public Operator::CallbackService {
     ChangeRequest change = to_change(*request, *context, ChangeRequest::Verb::set);
     change.assignments.assign(request->assignments().begin(), request->assignments().end());
     change.canary_percent = request->canary_percent();
+    change.guard = request->guard();
     return change_of(context, std::move(change), reply);
   }
   grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context,

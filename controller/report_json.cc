@@ -154,7 +154,8 @@ std::string json(const Aggregate& run) {
                        {"who", c.who},
                        {"what", c.what},
                        {"reason", c.reason},
-                       {"canary", c.canary}});
+                       {"canary", c.canary},
+                       {"guard_s", seconds(c.guard)}});
 
   const ordered_json all = {{"report_version", kReportVersion},
                             {"summary", summary_json(run.summary())},

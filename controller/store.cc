@@ -94,7 +94,7 @@ class Rows {
         event_(db, "INSERT INTO events (run, at_ns, severity, text) VALUES (?,?,?,?)"),
         change_(db,
                 "INSERT OR REPLACE INTO changes (run, epoch, at_ns, who, reason, what, canary,"
-                " wall_ms, parts, absent) VALUES (?,?,?,?,?,?,?,?,?,?)"),
+                " wall_ms, parts, guard_ns, absent) VALUES (?,?,?,?,?,?,?,?,?,?,?)"),
         parameters_(db, "INSERT OR IGNORE INTO parameters (run, json) VALUES (?,?)"),
         share_(db,
                "INSERT OR IGNORE INTO epoch_shares (run, epoch, position, connections,"
@@ -158,7 +158,8 @@ class Rows {
     }
     const auto put_with = [&](const auto& absent) {
       run(change_, op.run, std::int64_t{c.epoch}, std::int64_t{c.at.count()}, c.who, c.reason,
-          c.what, std::int64_t{c.canary}, c.wall_ms, parts.dump(), absent);
+          c.what, std::int64_t{c.canary}, c.wall_ms, parts.dump(),
+          std::int64_t{c.guard.count()}, absent);
     };
     if (c.absent) {
       put_with(nlohmann::json(*c.absent).dump());

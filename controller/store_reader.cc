@@ -76,7 +76,8 @@ void load_dead(SQLite::Database& db, RunInfo& info) {
 Result<void> load_changes(SQLite::Database& db, RunInfo& info) {
   SQLite::Statement row(
       db,
-      "SELECT epoch, at_ns, who, reason, what, canary, wall_ms, parts, absent FROM changes"
+      "SELECT epoch, at_ns, who, reason, what, canary, wall_ms, parts, absent,"
+      " guard_ns FROM changes"
       " WHERE run = ? ORDER BY epoch");
   row.bind(1, info.id);
   while (row.executeStep()) {
@@ -98,6 +99,7 @@ Result<void> load_changes(SQLite::Database& db, RunInfo& info) {
     if (!row.getColumn(8).isNull())
       change.absent =
           nlohmann::json::parse(row.getColumn(8).getString()).get<std::vector<std::uint32_t>>();
+    change.guard = Duration(row.getColumn(9).getInt64());
     info.changes.push_back(std::move(change));
   }
   return {};

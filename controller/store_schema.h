@@ -114,6 +114,7 @@ CREATE TABLE changes (              -- of parameters during the run; kept for ev
   wall_ms INTEGER NOT NULL,         -- when it was accepted
   parts TEXT NOT NULL,              -- JSON: [{"agents": [position, …], "patch": {…}}, …]
   absent TEXT,                      -- JSON: positions whose connections are the others'
+  guard_ns INTEGER NOT NULL,        -- of the guard band after it
   PRIMARY KEY (run, epoch)
 ) STRICT;
 CREATE TABLE parameters (           -- of epoch_shares, each once
@@ -225,6 +226,7 @@ CREATE TABLE changes (
   wall_ms INTEGER NOT NULL,
   parts TEXT NOT NULL,
   absent TEXT,
+  guard_ns INTEGER NOT NULL,
   PRIMARY KEY (run, epoch)
 ) STRICT;
 CREATE TABLE parameters (

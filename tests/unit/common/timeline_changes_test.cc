@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <algorithm>
 #include <random>
 
 #include "common/timeline.h"
@@ -109,6 +110,45 @@ TEST(ChangedTimelineTest, AbsentAgentsConnectionsAreTheOthersAtEveryLoadAndComeB
   EXPECT_EQ(connections_at(timeline, 25s), (std::vector<std::uint64_t>{4, 4, 200, 200}));
 }
 
+TEST(ChangedTimelineTest, AGuardBandFollowsAChangeOverPhasesAndOtherChanges) {
+  std::vector<Change> changes{set_connections(3, 5s, 100), set_connections(5, 7s, 40)};
+  changes[0].guard = 6s;
+  const Timeline timeline = changed_timeline(three_phases(), changes);
+  is_whole(timeline, 30s);
+  for (Duration at{}; at < 30s; at += 500ms)
+    EXPECT_EQ(timeline.segment_at(at).guard, at >= 5s && at < 11s) << at.count();
+  EXPECT_EQ(timeline.epoch_at(6s), 3);
+  EXPECT_EQ(timeline.epoch_at(8s), 5);
+  EXPECT_EQ(timeline.segment_at(10'500ms).phase, 1);
+  EXPECT_EQ(timeline.epoch_at(10'500ms), timeline.epoch_at(12s)) << "its end is no new epoch";
+}
+
+TEST(ChangedTimelineTest, AGuardBandEndsWithTheRun) {
+  std::vector<Change> changes{set_connections(3, 25s, 100)};
+  changes[0].guard = 10s;
+  const Timeline timeline = changed_timeline(three_phases(), changes);
+  is_whole(timeline, 30s);
+  EXPECT_TRUE(timeline.segments.back().guard);
+}
+
+TEST(ChangedTimelineTest, OnlyWhatOpensOrClosesConnectionsNeedsAGuardBand) {
+  const auto guard_for = [](const auto& set) {
+    Change change;
+    change.parts.emplace_back();
+    set(change.parts[0].patch);
+    return default_guard(change, 0s);
+  };
+  EXPECT_EQ(guard_for([](ParameterPatch& p) { p.connections = 4; }), kChangeGuard);
+  EXPECT_EQ(guard_for([](ParameterPatch& p) { p.target_url = "grpcs://a:1"; }), kChangeGuard);
+  EXPECT_EQ(guard_for([](ParameterPatch& p) { p.threads = 2; }), kChangeGuard);
+  EXPECT_EQ(guard_for([](ParameterPatch& p) { p.compress = true; }), 0s);
+  EXPECT_EQ(guard_for([](ParameterPatch& p) { p.paused = true; }), 0s);
+  Change moved;
+  moved.absent = {1};
+  EXPECT_EQ(default_guard(moved, 0s), kChangeGuard);
+  EXPECT_EQ(default_guard(moved, 3s), 3s) << "as long as the rotation's";
+}
+
 TEST(ChangedTimelineTest, WhateverTheChangesNumbersGrowAndThePastStaysAsItWas) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -121,14 +161,23 @@ TEST(ChangedTimelineTest, WhateverTheChangesNumbersGrowAndThePastStaysAsItWas) {
     for (int i = 0; i < 10; ++i) {
       Change change = set_connections(timeline.last_epoch() + 1, std::chrono::seconds(below(30)),
                                       static_cast<std::uint64_t>(below(1000)));
+      if (below(2) == 0) change.guard = std::chrono::seconds(below(12));
       if (below(3) == 0) change.absent.emplace(1, below(4));
       changes.push_back(change);
       const Timeline before = timeline;
       timeline = with_last_change(planned, timeline, changes);
       is_whole(timeline, 30s);
       EXPECT_EQ(timeline.epoch_at(change.at), change.epoch);
-      for (Duration at{}; at < change.at; at += 500ms)
+      for (Duration at{}; at < change.at; at += 500ms) {
         EXPECT_EQ(timeline.epoch_at(at), before.epoch_at(at));
+        EXPECT_EQ(timeline.segment_at(at).guard, before.segment_at(at).guard);
+      }
+      for (Duration at{}; at < 30s; at += 500ms) {
+        const bool is_guarded = std::any_of(changes.begin(), changes.end(), [&](const Change& c) {
+          return c.at <= at && at < c.at + c.guard;
+        });
+        EXPECT_EQ(timeline.segment_at(at).guard, is_guarded) << at.count();
+      }
     }
     EXPECT_EQ(timeline, changed_timeline(planned, changes));
   }

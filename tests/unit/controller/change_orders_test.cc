@@ -96,6 +96,30 @@ TEST(ChangeOrdersTest, ACanaryIsTheFirstAgentsRoundedUp) {
   EXPECT_THAT(make(request).problems, ElementsAre(HasSubstr("between 0% and 100%")));
 }
 
+TEST(ChangeOrdersTest, AGuardBandAsLongAsSaidOrAsNeeded) {
+  ChangeRequest request = set({"load.connections=8"});
+  EXPECT_EQ(make(request).order.change.guard, kChangeGuard);
+  request.guard = "2s";
+  EXPECT_EQ(make(request).order.change.guard, seconds(2));
+  request.guard = "0s";
+  EXPECT_EQ(make(request).order.change.guard, Duration{});
+  for (const char* wrong : {"25h", "soon", "-1s"}) {
+    request.guard = wrong;
+    EXPECT_THAT(make(request).problems, ElementsAre(HasSubstr(std::string("--guard ") + wrong)));
+  }
+  request = set({"load.pause=1s"});
+  EXPECT_EQ(make(request).order.change.guard, Duration{});
+  request.guard = "5s";
+  EXPECT_EQ(make(request).order.change.guard, seconds(5));
+}
+
+TEST(ChangeOrdersTest, ARotationsGuardIsAlsoThatOfAnOrder) {
+  RunInfo run = run_with(2);
+  run.plan.rotation.emplace().guard = seconds(4);
+  const auto made = make_change(set({"load.connections=8"}), run, hours(1), kStart + 3'600'000);
+  EXPECT_EQ(made.order.change.guard, seconds(4));
+}
+
 TEST(ChangeOrdersTest, PauseAndResumeAreChangesToo) {
   ChangeRequest request;
   request.verb = ChangeRequest::Verb::pause;

@@ -135,6 +135,7 @@ TEST_F(StoreTest, KeepsChangesAndTheSharesTheyMake) {
   change.reason = "why";
   change.what = "load.connections=6";
   change.canary = true;
+  change.guard = std::chrono::milliseconds(2500);
   change.wall_ms = 77;
   change.parts.push_back({{1}, {}});
   change.parts[0].patch.connections = 6;
