@@ -16,6 +16,7 @@ Everything is in namespaces named spate-PID-…, removed at the end, whatever ha
 
 import contextlib
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ import support
 SERVER = "10.77.0.100"
 CONTROL = "10.77.0.200"
 SKIPPED = 77  # ctest's SKIP_RETURN_CODE
+FAKETIME = f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketimeMT.so.1"  # package libfaketime
 
 
 def why_no_namespaces():
@@ -65,6 +67,8 @@ class Pc:
         self.namespace = f"{lan.prefix}-{name}"
         self.process = None
         self.starts = 0
+        self.clock = lan.test.path(f"clock-{name}")  # how far its wall clock is off, see step_clock()
+        self.set_clock("+0")
         run("ip", "netns", "add", self.namespace)
         run("ip", "-n", lan.switch, "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns",
             self.namespace)
@@ -75,14 +79,19 @@ class Pc:
 
     # --- its program
 
-    def start(self, wait=True, env=None):
-        """Starts the program (again); with `wait`, returns when it has said that it is ready."""
+    def start(self, wait=True, command=None):
+        """Starts the program (again), by another command if one is given; with `wait`, returns when it has said that it
+        is ready."""
         self.starts += 1
         label = self.name if self.starts == 1 else f"{self.name}-{self.starts}"
-        # `exec` in nsenter's place: the pid is the program's own, so that signals reach it.
-        command = ["ip", "netns", "exec", self.namespace, *self.command]
-        self.process = self.lan.test.start_command(label, command, ready=self.ready if wait else None, env=env)
+        self.process = self.start_beside(label, command or self.command, ready=self.ready if wait else None,
+                                         env=self._faked_clock() if self.lan.fakes_clocks else None)
         return self.process
+
+    def start_beside(self, label, command, **options):
+        """Another program on this PC."""
+        # `exec` in nsenter's place: the pid is the program's own, so that signals reach it.
+        return self.lan.test.start_command(label, ["ip", "netns", "exec", self.namespace, *command], **options)
 
     def kill(self):
         self.process.kill()
@@ -92,6 +101,20 @@ class Pc:
 
     def thaw(self):
         self.process.signal(signal.SIGCONT)
+
+    # --- its wall clock
+
+    def set_clock(self, offset):
+        """So far from the true time from now on, for a program on a Lan with fakes_clocks: "+3600", "-3600", "+0"."""
+        fresh = self.clock + ".new"
+        with open(fresh, "w", encoding="ascii") as f:
+            f.write(offset + "\n")
+        os.rename(fresh, self.clock)
+
+    def _faked_clock(self):
+        timers = os.path.join(support.BIN, "libtrue_timers.so")
+        return {"LD_PRELOAD": f"{timers}:{FAKETIME}", "FAKETIME_TIMESTAMP_FILE": self.clock, "FAKETIME_CACHE_DURATION": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_DISABLE_SHM": "1", "NO_FAKE_STAT": "1"}
 
     # --- its cable
 
@@ -118,12 +141,13 @@ class Pc:
 class Lan:
     """Builds the network at once; programs start by start_all() or one by one."""
 
-    def __init__(self, test, pcs, *, target=(), agent=(), controller=()):
+    def __init__(self, test, pcs, *, target=(), agent=(), controller=(), store=None, fakes_clocks=False):
         """`target`, `agent`, `controller`: more flags of these programs."""
         self.test = test
+        self.fakes_clocks = fakes_clocks
         self.prefix = f"spate-{os.getpid()}"
         self.switch = f"{self.prefix}-switch"
-        self.store = test.path("store.sqlite")
+        self.store = store or test.path("store.sqlite")
         run("ip", "netns", "add", self.switch)
         try:
             run("ip", "-n", self.switch, "link", "add", "br0", "type", "bridge")
