@@ -221,8 +221,8 @@ bool ChangeBook::begin(ChangeOrder order, Instant now) {
   const bool all_here = std::all_of(members_.begin(), members_.end(), [](const Member& m) {
     return m.presence == Presence::here || m.presence == Presence::finished;
   });
-  const Duration soonest = std::max(
-      offset(now) + kChangeLead + (all_here ? Duration{} : kAwayWait), last_soonest_);
+  const Duration soonest =
+      std::max(offset(now) + kChangeLead + (all_here ? Duration{} : kAwayWait), last_soonest_);
   // An instant that passed while it was in the queue is moved, not refused.
   Duration at = order.at.value_or(soonest);
   if (at < offset(now)) at = soonest;

@@ -85,7 +85,7 @@ struct ChangeRequest {
   std::string reason;
   double canary_percent = 0;
   std::string guard;  // a duration; empty: default_guard()
-  std::string who;  // as the connection's certificate says
+  std::string who;    // as the connection's certificate says
 };
 
 struct AgentStatus {

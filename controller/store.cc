@@ -158,8 +158,8 @@ class Rows {
     }
     const auto put_with = [&](const auto& absent) {
       run(change_, op.run, std::int64_t{c.epoch}, std::int64_t{c.at.count()}, c.who, c.reason,
-          c.what, std::int64_t{c.canary}, c.wall_ms, parts.dump(),
-          std::int64_t{c.guard.count()}, absent);
+          c.what, std::int64_t{c.canary}, c.wall_ms, parts.dump(), std::int64_t{c.guard.count()},
+          absent);
     };
     if (c.absent) {
       put_with(nlohmann::json(*c.absent).dump());

@@ -74,11 +74,10 @@ void load_dead(SQLite::Database& db, RunInfo& info) {
 }
 
 Result<void> load_changes(SQLite::Database& db, RunInfo& info) {
-  SQLite::Statement row(
-      db,
-      "SELECT epoch, at_ns, who, reason, what, canary, wall_ms, parts, absent,"
-      " guard_ns FROM changes"
-      " WHERE run = ? ORDER BY epoch");
+  SQLite::Statement row(db,
+                        "SELECT epoch, at_ns, who, reason, what, canary, wall_ms, parts, absent,"
+                        " guard_ns FROM changes"
+                        " WHERE run = ? ORDER BY epoch");
   row.bind(1, info.id);
   while (row.executeStep()) {
     Change change;

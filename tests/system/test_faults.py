@@ -38,7 +38,7 @@ PCS = 8
 NAMES = [f"pc-{i:02d}" for i in range(1, PCS + 1)]
 EVERY = 1.8          # seconds from one fault to the next
 BACK_WITHIN = 10.0   # seconds from a healing to answers in an interval that began after it
-SETTLE = 4.0         # of a PC between two faults
+SETTLE = 4.0         # of a client PC between two faults, and half of it of the others
 AWAY_WAIT = 6.0      # how long the controller waits with a change for an agent that is away, and 1 s
 LONG_TEST = 200      # faults; in shorter tests nothing stands still for minutes
 STATE_BYTES = 16 << 20
@@ -99,24 +99,31 @@ def detail_of(kind, rng):
     return ""
 
 
+def places(kind):
+    return ["control"] if kind in ON_CONTROL else ["server"] if kind in ON_SERVER else NAMES
+
+
 def draw_schedule(seed, count):
     """`count` faults, each on a PC that has been left alone for a while: first one of each kind, then as the weights
-    have it. The same for the same seed."""
+    have it; a kind that has no such PC waits for one, and lets others go first. The same for the same seed."""
     rng = random.Random(seed)
     names, weights = list(KINDS), [weight for weight, _, _ in KINDS.values()]
-    kinds = (rng.sample(names, len(names)) + rng.choices(names, weights, k=count))[:count]
-    free_at = {}
+    waiting = (rng.sample(names, len(names)) + rng.choices(names, weights, k=count))[:count]
+    free_at = dict.fromkeys(["control", "server", *NAMES], 0.0)
     faults = []
     at = 3.0
-    for number, kind in enumerate(kinds, 1):
+    while waiting:
+        kind = next((k for k in waiting if any(free_at[pc] <= at for pc in places(k))), None)
+        if kind is None:
+            at += 0.1
+            continue
+        waiting.remove(kind)
         hold = round(rng.uniform(*KINDS[kind][1:]), 1)
         if kind == "freeze agent for long" and count >= LONG_TEST:
-            hold *= 6  # two minutes
-        mine = ["control"] if kind in ON_CONTROL else ["server"] if kind in ON_SERVER else NAMES
-        at = max(at, min(free_at.get(pc, 0) for pc in mine))
-        pc = rng.choice([pc for pc in mine if free_at.get(pc, 0) <= at])
-        faults.append(Fault(number, at, kind, pc, hold, detail_of(kind, rng)))
-        free_at[pc] = at + hold + SETTLE
+            hold = round(hold * 6, 1)  # two minutes
+        pc = rng.choice([pc for pc in places(kind) if free_at[pc] <= at])
+        faults.append(Fault(len(faults) + 1, round(at, 1), kind, pc, hold, detail_of(kind, rng)))
+        free_at[pc] = at + hold + (SETTLE if pc in NAMES else SETTLE / 2)
         at += EVERY
     return faults
 

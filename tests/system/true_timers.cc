@@ -6,6 +6,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-extern "C" int timerfd_settime(int fd, int flags, const itimerspec* value, itimerspec* old) noexcept {
+extern "C" int timerfd_settime(int fd, int flags, const itimerspec* value,
+                               itimerspec* old) noexcept {
   return static_cast<int>(::syscall(SYS_timerfd_settime, fd, flags, value, old));
 }
