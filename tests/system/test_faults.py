@@ -87,6 +87,15 @@ ON_CONTROL = {
 ON_SERVER = {"restart target": (2, 0.2, 2.0)}
 KINDS = ON_PCS | ON_CONTROL | ON_SERVER
 
+# What the run's events must say of it.
+NAMED = {
+    "kill agent": "agent restarted agent={pc} ",
+    "out of memory": "agent restarted agent={pc} ",
+    "restart target": "target restarted ",
+    "kill controller": "controller restarted ",
+    "superseded controller": "controller restarted ",
+}
+
 
 def detail_of(kind, rng):
     if kind == "random loss":
@@ -392,7 +401,14 @@ class FaultsTest(lan.LanTest):
         self.assertEqual(self.doubles(net, run), [], "intervals that are stored twice")
         self.assertEqual(content["gaps"], [], verify.stdout)
         self.assertIn(summary["balance"], ("BALANCED", "EXPLAINED"), verify.stdout)
+        self.check_named(faults, [event["text"] for event in content["events"]])
         print(f"{len(faults)} faults: {summary['records']}, {summary['requests']}, {summary['balance']}", file=sys.stderr)
+
+    def check_named(self, faults, events):
+        """The user was told what had happened."""
+        for fault in faults:
+            text = NAMED.get(fault.kind, "").format(pc=fault.pc)
+            self.assertTrue(any(text in event for event in events), f"no event {text!r} for: {fault}")
 
     def doubles(self, net, run):
         """Seqs that more than one stored record covers."""
