@@ -179,12 +179,14 @@ Nemesis::Heal Nemesis::cut_stream(Duration duration) {
 }
 
 Nemesis::Heal Nemesis::slow_link(Duration) {
-  LinkQuality& q = cluster_.network().quality(any_agent().link());
-  const LinkQuality before = q;
+  const auto link = any_agent().link();
+  LinkQuality& q = cluster_.network().quality(link);
+  // One that is slow already would be left so by whichever of the two is healed last.
+  const LinkQuality usual = usual_quality_.try_emplace(link, q).first->second;
   q.delay = world_.between(50ms, 1500ms);
   q.jitter = q.delay;
   q.per_message = world_.between(0s, 300ms);
-  return [&q, before] { q = before; };
+  return [&q, usual] { q = usual; };
 }
 
 // --- store, target, clocks

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,7 @@ class Nemesis {
   std::vector<Heal> open_;
   std::uint64_t faults_ = 0;
   std::uint64_t power_cuts_ = 0;
+  std::map<Network::LinkId, LinkQuality> usual_quality_;  // of links that were slow
   bool has_old_controller_ = false;
 };
 
