@@ -52,8 +52,11 @@ const std::vector<Nemesis::Kind>& Nemesis::all_kinds() {
 
 Nemesis::Nemesis(Cluster& cluster, const std::string& only)
     : cluster_(cluster), world_(cluster.world()) {
-  for (const Kind& k : all_kinds())
-    if (only.empty() || is_listed(k.name, only)) kinds_.push_back(k);
+  for (const Kind& k : all_kinds()) {
+    const bool is_wanted =
+        only.empty() ? k.strike != &Nemesis::clone_agent : is_listed(k.name, only);
+    if (is_wanted) kinds_.push_back(k);
+  }
 }
 
 void Nemesis::plan(std::size_t count, Duration until) {
