@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 """Does the memory of a controller and its agents grow with time? A real soak on loopback, and its slope.
 
-    tests/soak/memory.py --for 100m --warm-up 40m --agents 4 --connections 400 --samples soak.csv > soak.md
+    tests/soak/memory.py --for 105m --warm-up 65m --agents 4 --connections 400 --samples soak.csv > soak.md
 
 Starts a controller, agents and the bundled target, floods for the time given, changes the parameters all the
 while, reads every process's resident memory every 10 s, and prints a table: the slope is the least-squares line
 through all samples after the warm-up, with its 95 % interval. The controller keeps the last 2,000 points of a live
-run, which take half an hour of 1 s intervals to fill: a warm-up shorter than that measures them. Exit status 1 if
-the slope of the controller or of an agent is over the limit, or if the run is not VALID and BALANCED.
+run, which take half an hour of 1 s intervals to fill, and as long again after they are merged: a warm-up shorter than
+that measures them. Exit status 1 if the slope of the controller or of an agent is over the limit, or if the run is not
+VALID and BALANCED.
 """
 
 import argparse
@@ -108,8 +109,8 @@ class Soak(cluster.ClusterTest):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--for", dest="length", default="100m", help="30s, 60m, 2h")
-    parser.add_argument("--warm-up", default="40m", help="not in the slope")
+    parser.add_argument("--for", dest="length", default="105m", help="30s, 60m, 2h")
+    parser.add_argument("--warm-up", default="65m", help="not in the slope")
     parser.add_argument("--samples", type=argparse.FileType("w"), help="CSV: bytes of every process, every 10 s")
     parser.add_argument("--agents", type=int, default=4)
     parser.add_argument("--connections", type=int, default=400)
