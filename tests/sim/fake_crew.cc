@@ -46,7 +46,11 @@ void FakeCrew::post(std::function<void()> what) {
   posted_until_ = std::max(posted_until_, world.now() + world.between(1us, 300us));
   world.at(posted_until_, [weak = weak_from_this(), what = std::move(what)]() mutable {
     const auto self = weak.lock();
-    if (self && !self->is_released_) self->setting_.in_control_thread(std::move(what));
+    if (!self || self->is_released_) return;
+    // It may have to wait there, and the crew be released meanwhile.
+    self->setting_.in_control_thread([self, what = std::move(what)] {
+      if (!self->is_released_) what();
+    });
   });
 }
 

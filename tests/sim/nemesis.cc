@@ -182,14 +182,18 @@ Nemesis::Heal Nemesis::cut_stream(Duration duration) {
 }
 
 Nemesis::Heal Nemesis::slow_link(Duration) {
+  Network& n = cluster_.network();
   const auto link = any_agent().link();
-  LinkQuality& q = cluster_.network().quality(link);
+  LinkQuality& q = n.quality(link);
   // One that is slow already would be left so by whichever of the two is healed last.
   const LinkQuality usual = usual_quality_.try_emplace(link, q).first->second;
   q.delay = world_.between(50ms, 1500ms);
   q.jitter = q.delay;
   q.per_message = world_.between(0s, 300ms);
-  return [&q, usual] { q = usual; };
+  return [&n, &q, link, usual] {
+    q = usual;
+    n.hurry(link);
+  };
 }
 
 // --- store, target, clocks

@@ -69,7 +69,24 @@ void Network::dispatch(StreamId id, Direction direction) {
   Moment& last = it->second.last_arrival[index(direction)];
   const LinkQuality& quality = links_[it->second.link].quality;
   last = std::max(world_.now() + delay_of(it->second.link), last + quality.per_message);
-  world_.at(last, [this, id, direction] { arrive(id, direction); });
+  world_.at(last, [this, id, direction, timetable = it->second.timetable[index(direction)]] {
+    const auto found = streams_.find(id);
+    if (found != streams_.end() && found->second.timetable[index(direction)] == timetable)
+      arrive(id, direction);
+  });
+}
+
+void Network::hurry(LinkId link) {
+  for (const Direction direction : {Direction::to_controller, Direction::to_agent}) {
+    if (is_blocked(link, direction)) continue;  // all of it is going to wait, or does
+    for (auto& [id, stream] : streams_) {
+      if (stream.link != link) continue;
+      ++stream.timetable[index(direction)];
+      stream.last_arrival[index(direction)] = world_.now();
+      for (std::size_t n = stream.under_way[index(direction)].size(); n > 0; --n)
+        dispatch(id, direction);
+    }
+  }
 }
 
 // Whichever packet comes, it is the oldest message that it completes.

@@ -52,6 +52,8 @@ class Network {
   bool is_blocked(LinkId link, Direction direction) const {
     return links_[link].lanes[index(direction)].is_blocked;
   }
+  // A link that is not slow any more does not keep what it has taken on.
+  void hurry(LinkId link);
   bool is_open(LinkId link) const {
     return !is_blocked(link, Direction::to_agent) && !is_blocked(link, Direction::to_controller);
   }
@@ -90,6 +92,7 @@ class Network {
     bool is_dead = false;  // broken in the middle: nothing arrives any more
     Moment last_arrival[2];
     std::deque<std::function<void()>> under_way[2];  // messages, in the order of sending
+    std::uint64_t timetable[2] = {};                 // their arrivals are of another one: void
   };
 
   Duration delay_of(LinkId link);
@@ -99,7 +102,7 @@ class Network {
   void watch_silence(StreamId id);
 
   World& world_;
-  std::vector<Link> links_;
+  std::deque<Link> links_;  // stay where they are when a machine is added
   std::map<StreamId, Stream> streams_;
   StreamId last_stream_ = 0;
 };
