@@ -129,9 +129,9 @@ TEST(Ledger, RemembersTheContentOfTheLatestIncarnationsOnly) {
 TEST(ClosedRuns, RemembersManyRunsByTheirMarks) {
   ClosedRuns closed;
   const auto late = [](std::size_t run, std::uint64_t seq) {
-    AgentRecord late{record(seq), "x"};
-    late.record.key.run = "run-" + std::to_string(run);
-    return late;
+    AgentRecord one{record(seq), "x"};
+    one.record.key.run = "run-" + std::to_string(run);
+    return one;
   };
   for (std::size_t i = 0; i <= kMaxClosedRuns; ++i) {
     const std::string run = "run-" + std::to_string(i);

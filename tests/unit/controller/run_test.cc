@@ -80,6 +80,12 @@ class RunTest : public testing::Test {
   }
   void accept(const std::string& agent) { step(run_input::PrepareReply{agent, {}}); }
   void arm(const std::string& agent) { step(run_input::Armed{agent, {"demo-x", 5, 5, {}}}); }
+  void rotate_hourly() {
+    Rotation& rotation = plan_.rotation.emplace();
+    rotation.every = std::chrono::hours(1);
+    rotation.sets = {{"a", {}}, {"b", {}}};
+    rotation.sets[1].patch.compress = true;
+  }
   // Two agents up to the stage `running`.
   void start() {
     agents_come(2);
@@ -108,8 +114,7 @@ class RunTest : public testing::Test {
 };
 
 TEST_F(RunTest, PlansItsStartIfChangeOversGoByWallClock) {
-  plan_.rotation = Rotation{.every = std::chrono::hours(1), .sets = {{"a", {}}, {"b", {}}}};
-  plan_.rotation->sets[1].patch.compress = true;
+  rotate_hourly();
   plan_.rotation->at = "00:17";  // 20 s after the submission
   const Duration ahead = kStartLead + kUsualArmTime + std::chrono::milliseconds(50);
   make(2, "", seconds(60));
@@ -129,8 +134,7 @@ TEST_F(RunTest, PlansItsStartIfChangeOversGoByWallClock) {
 }
 
 TEST_F(RunTest, SaysByHowMuchChangeOversAreLate) {
-  plan_.rotation = Rotation{.every = std::chrono::hours(1), .sets = {{"a", {}}, {"b", {}}}};
-  plan_.rotation->sets[1].patch.compress = true;
+  rotate_hourly();
   plan_.rotation->at = "00:17";
   make(2, "", seconds(60));
   agents_come(2);
