@@ -11,7 +11,7 @@
 namespace spate::controller {
 
 inline constexpr std::int32_t kApplicationId = 0x53504154;  // "SPAT"
-inline constexpr int kSchemaVersion = 2;
+inline constexpr int kSchemaVersion = 3;
 
 // Of a new store. A merged record takes 2 to 3 KB: of pages of 4 KB a third would stay empty.
 inline constexpr const char* kPageSize = "PRAGMA page_size = 16384";
@@ -114,7 +114,7 @@ CREATE TABLE changes (              -- of parameters during the run; kept for ev
   wall_ms INTEGER NOT NULL,         -- when it was accepted
   parts TEXT NOT NULL,              -- JSON: [{"agents": [position, …], "patch": {…}}, …]
   absent TEXT,                      -- JSON: positions whose connections are the others'
-  guard_ns INTEGER NOT NULL,        -- of the guard band after it
+  guard_ns INTEGER NOT NULL DEFAULT 0,  -- of the guard band after it
   PRIMARY KEY (run, epoch)
 ) STRICT;
 CREATE TABLE parameters (           -- of epoch_shares, each once
@@ -190,7 +190,8 @@ CREATE INDEX events_run ON events(run);
 )";
 
 // kMigrations[v - 1] makes a store of version v one of version v + 1, in one transaction.
-inline constexpr std::array<const char*, kSchemaVersion - 1> kMigrations = {R"(
+inline constexpr std::array<const char*, kSchemaVersion - 1> kMigrations = {
+    R"(
 CREATE TABLE cluster (
   id TEXT NOT NULL,
   term INTEGER NOT NULL,
@@ -226,7 +227,6 @@ CREATE TABLE changes (
   wall_ms INTEGER NOT NULL,
   parts TEXT NOT NULL,
   absent TEXT,
-  guard_ns INTEGER NOT NULL,
   PRIMARY KEY (run, epoch)
 ) STRICT;
 CREATE TABLE parameters (
@@ -244,6 +244,10 @@ CREATE TABLE epoch_shares (
   parameters INTEGER NOT NULL REFERENCES parameters(id) ON DELETE CASCADE,
   PRIMARY KEY (run, epoch, position)
 ) STRICT;
+)",
+    // Guard bands after orders.
+    R"(
+ALTER TABLE changes ADD COLUMN guard_ns INTEGER NOT NULL DEFAULT 0;
 )"};
 
 }  // namespace spate::controller
