@@ -35,6 +35,7 @@ void put(const Hello& m, v1::AgentMessage& out) {
   h.set_cluster(m.cluster);
   h.set_term(m.term);
   h.set_epoch(m.epoch);
+  h.set_committed(m.committed);
   h.set_run_start_agent_ns(m.run_start ? to_ns(*m.run_start) : 0);
   for (const Account& account : m.accounts) {
     v1::Account& a = *h.add_accounts();

@@ -6,9 +6,11 @@
 // Sums, exact histogram merges, error tallies. A record of the agent is ready when every worker has
 // delivered its next one or has drained. Workers' borders are the same by contract
 // (agent/worker.h); but a worker may have closed an interval just before it heard of a stop or a
-// change, and drains end at different instants. So rows are matched by what they are about: drain,
-// phase, epoch, guard. A worker that has nothing to say about a row counts with the requests it has
-// in flight: every law and the chain hold for the merged records, whatever the borders did.
+// change, drains end at different instants, and one that is short of memory skips borders. So rows
+// are matched by what they are about (drain, phase, epoch, guard), and take from each worker all
+// that ends within the longest of its kind. A worker that has nothing to say about a row counts
+// with the requests it has in flight: every law and the chain hold for the merged records, whatever
+// the borders did.
 
 #include <cstdint>
 #include <deque>
@@ -48,6 +50,7 @@ class IntervalMerger {
   };
   // The earliest of those that are about the earliest subject.
   const Record* first_waiting() const;
+  Duration end_of_row(const Record& first) const;
   bool row_is_complete() const;
   Row take_row();
 

@@ -244,6 +244,15 @@ OpenSlot* SlotRing::take() {
   return nullptr;
 }
 
+bool SlotRing::is_short() {
+  std::size_t free = 0;
+  for (std::size_t i = 0; i < kSlots; ++i)
+    if (!reserved_[i].load(std::memory_order_relaxed) ||
+        slot(i).state.load(std::memory_order_acquire) == OpenSlot::free)
+      ++free;
+  return free <= kSpareSlots;
+}
+
 void SlotRing::release_through(std::uint64_t ordinal) {
   for (std::size_t i = 0; i < kSlots; ++i) {
     if (!reserved_[i].load(std::memory_order_acquire)) continue;

@@ -6,8 +6,10 @@
 //
 // A ring has kSlots slots. The worker counts in one of them, closes it at a border, and goes on in
 // another one; a closed slot is used again when the spool has its record (release_through()). When
-// none is free, because the disk has kept the control thread for that many intervals, the worker
-// counts in memory of its own, which does not outlive it, until one is.
+// few are free, because the disk keeps the control thread, the open interval goes on past borders
+// that only tell the time (is_short()): resolution degrades, totals never. The last ones are for
+// borders where something changes. With none left, or no room on tmpfs, the worker counts in memory
+// of its own, which does not outlive it.
 //
 // Nothing here is locked and nothing waits: a slot belongs to the worker while it is open, to the
 // control thread while it is closed, and `state` hands it over.
@@ -96,6 +98,7 @@ Result<Record> record_of(const OpenSlot& slot);
 class SlotRing {
  public:
   static constexpr std::size_t kSlots = 16;
+  static constexpr std::size_t kSpareSlots = 6;
   struct Owner {
     std::string run;
     std::string agent;
@@ -111,6 +114,8 @@ class SlotRing {
 
   // Worker's thread. A free slot, its memory reserved; null: there is none.
   OpenSlot* take();
+  // Worker's thread. Only the spare ones are free.
+  bool is_short();
   // Control thread. The spool has the worker's intervals up to this one.
   void release_through(std::uint64_t ordinal);
 

@@ -30,6 +30,9 @@ class Recorder {
   // left to the caller. Requires start(), and `at` not before the last border.
   Record close(Instant at, IntervalLabel next);
 
+  // close() at a border that changes nothing would take memory that other borders need.
+  bool should_go_on() const { return ring_ && ring_->is_short(); }
+
   void request_sent(const RequestTimes& times) {
     OpenSlot& s = *slot_;
     ++in_flight_;

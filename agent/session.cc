@@ -117,15 +117,17 @@ void Session::on(const StreamUp&) {
   hello.running = run();
   hello.cluster = terms_.last_cluster();
   hello.term = terms_.highest(hello.cluster);
-  if (state_ != State::idle)
+  if (state_ != State::idle) {
     hello.epoch = run_.epochs.epoch_at(has_started() ? now_ - run_.start : Duration::min());
+    hello.committed = run_.epochs.committed();
+  }
   if (has_started()) hello.run_start = run_.start;
   const auto announce = [&hello](const std::vector<SpoolAccount>& accounts) {
     for (const SpoolAccount& a : accounts)
       hello.accounts.push_back({a.key.run, a.key.incarnation, a.last_seq, a.cause});
   };
   announce(spool_.accounts());
-  if (!deaths_told_) announce(spool_.deaths());
+  if (tells_finished_) announce(spool_.finished());
   // The only thing that is said before the Welcome.
   actions_.push_back(Send{std::move(hello)});
 }
@@ -149,7 +151,7 @@ void Session::on(const Welcome& m) {
   if (link_ != Link::greeting) return;
   link_ = Link::up;
   link_since_ = now_;
-  deaths_told_ = true;
+  tells_finished_ = true;
   heard();
   self_.name = m.name.empty() ? self_.name : m.name;
   beat_every_ = m.heartbeat > Duration::zero() ? m.heartbeat : Duration(std::chrono::seconds(1));
@@ -189,7 +191,7 @@ void Session::on(const Welcome& m) {
 
 void Session::on(const Rejected& m) {
   if (link_ == Link::down) return;
-  deaths_told_ = true;  // they may be what another cluster's controller minds
+  tells_finished_ = false;  // they may be what another cluster's controller minds
   drop_link("rejected: " + m.reason);
 }
 
@@ -229,19 +231,25 @@ void Session::refuse(const std::string& run, Problem problem) {
   send(PrepareReply{run, {std::move(problem)}});
 }
 
+void Session::refuse_without_spool(const std::string& run) {
+  refuse(run, {"spool",
+               "agent " + self_.name + " cannot keep what it would count: " + spool_.trouble()});
+}
+
 void Session::on(Prepare& m) {
   if (link_ != Link::up) return;
   heard();
   if (shutting_down_) return refuse(m.run, {"busy", "agent " + self_.name + " is shutting down"});
   if (is_current(m.run)) return;  // asked twice; the answer is on its way or was given
-  if (spool_.in_trouble())
-    return refuse(m.run, {"spool", "agent " + self_.name +
-                                       " cannot keep what it would count: " + spool_.trouble()});
+  if (spool_.in_trouble()) return refuse_without_spool(m.run);
   if (state_ == State::delivering) make_way();
   if (state_ != State::idle)
     return refuse(m.run, {"busy", "agent " + self_.name + " is busy with run " + run_.id + " (" +
                                       std::string(agent::name(state_)) +
                                       "); stop that run first, or wait for its end"});
+
+  spool_.open_account({m.run, self_.incarnation}, self_.name, cluster_);
+  if (spool_.in_trouble()) return refuse_without_spool(m.run);
 
   run_ = Run{};
   run_.id = m.run;
@@ -253,7 +261,6 @@ void Session::on(Prepare& m) {
   run_.epochs = EpochBook(m.timeline.segments);
   run_.on_controller_loss = m.on_controller_loss;
   run_.first_lease = m.lease;
-  spool_.open_account({run_.id, self_.incarnation}, run_.agent, cluster_);
   state_ = State::checking;
   say(Say::Level::info, "run prepared run=" + m.run + " target=" + first.target_url +
                             " workers=" + std::to_string(first.threads));
@@ -505,6 +512,8 @@ void Session::begin_lease() {
   const Instant from = run_.start >= now_ ? run_.start - (clock ? clock->bound : Duration::zero())
                                           : answered_beat_.value_or(now_);
   run_.leased_until = from + run_.first_lease;
+  // One that is over by then says that the run has no room yet; there will be some.
+  run_.held = run_.leased_until <= run_.begin;
   actions_.push_back(LeaseWorkers{run_.leased_until});
 }
 
@@ -578,13 +587,15 @@ void Session::on(const RecordAck& m) {
   heard();
   const AccountKey account{m.run, m.incarnation};
   const bool is_living = is_current(m.run) && m.incarnation == self_.incarnation;
-  if (!spool_.acknowledge(account, m.seq)) {
-    if (const auto known = spool_.find(account))
-      say(Say::Level::warning, "acknowledgement ignored run=" + m.run +
-                                   " seq=" + std::to_string(m.seq) +
-                                   " last_sent=" + std::to_string(known->frozen));
-    return;
-  }
+  const auto known = spool_.find(account);
+  const bool is_taken = spool_.acknowledge(account, m.seq);
+  if (known && m.seq > known->frozen)
+    say(Say::Level::warning, std::string("acknowledgement ") +
+                                 (is_taken ? "of what a copy of this agent sent" : "ignored") +
+                                 " run=" + m.run + " incarnation=" + std::to_string(m.incarnation) +
+                                 " seq=" + std::to_string(m.seq) +
+                                 " last_sent=" + std::to_string(known->frozen));
+  if (!is_taken) return;
   if (!is_living) ended_until_.reset();
   if (!spool_.holds_back()) hold_until_.reset();
   pump();

@@ -248,6 +248,7 @@ class Session {
   void say(Say::Level level, std::string text);
   void beat();
   void refuse(const std::string& run, Problem problem);
+  void refuse_without_spool(const std::string& run);
   void arm();
   void begin_when_clock_is_known();
   void begin_at(Instant start);
@@ -293,7 +294,7 @@ class Session {
   std::optional<Instant> ended_until_;     // records of ended accounts wait for acknowledgements
   std::optional<Instant> retry_spool_at_;  // its disk refuses
   std::optional<Finished> last_finished_;  // of the run before; answers a Stop that comes late
-  bool deaths_told_ = false;               // to some controller: what became of the last process
+  bool tells_finished_ = true;             // accounts of earlier processes, too
   bool last_finished_said_ = true;         // false: the link was down
 
   bool shutting_down_ = false;

@@ -69,18 +69,23 @@ Result<void> Spool::begin(std::uint64_t incarnation, const std::string& cause,
   return Error{ErrorCode::io, trouble_};
 }
 
-// Causes, and the end of the list of ended accounts.
+// The causes of those that have ended with the process before this one.
 void Spool::stage_begin(SpoolChange& change, const std::string& cause) const {
-  std::size_t empty = 0;
-  for (auto c = chains_.rbegin(); c != chains_.rend(); ++c) {
-    if (c->account.key.incarnation >= incarnation_) continue;
-    if (c->entries.empty() && ++empty > kEndedAccounts) {
-      change.forget.push_back(c->account.key);
-    } else if (c->account.cause.empty()) {
-      change.accounts.push_back(c->account);
-      change.accounts.back().cause = cause;
-    }
+  stage_forget(change);
+  for (const Chain& c : chains_) {
+    if (c.account.key.incarnation >= incarnation_ || !c.account.cause.empty()) continue;
+    if (std::ranges::find(change.forget, c.account.key) != change.forget.end()) continue;
+    change.accounts.push_back(c.account);
+    change.accounts.back().cause = cause;
   }
+}
+
+// The end of the list of accounts without a record.
+void Spool::stage_forget(SpoolChange& change) const {
+  std::size_t empty = 0;
+  for (auto c = chains_.rbegin(); c != chains_.rend(); ++c)
+    if (c->entries.empty() && !is_living(*c) && ++empty > kEmptyAccounts)
+      change.forget.push_back(c->account.key);
 }
 
 void Spool::open_account(const AccountKey& key, const std::string& agent,
@@ -89,6 +94,11 @@ void Spool::open_account(const AccountKey& key, const std::string& agent,
   living_ = key;
   living_agent_ = agent;
   living_cluster_ = cluster;
+  if (in_trouble() || chain_of(key)) return;
+  SpoolChange change;
+  stage_forget(change);
+  change.accounts.push_back({key, agent, cluster, {}, 0, 0, {}, 0, {}});
+  commit(change);
 }
 
 bool Spool::add(Record record, const std::vector<std::uint64_t>& taken) {
@@ -164,7 +174,7 @@ std::optional<Record> Spool::stored(const AccountKey& account, std::uint64_t seq
 
 bool Spool::acknowledge(const AccountKey& key, std::uint64_t seq) {
   Chain* const chain = chain_of(key);
-  if (!chain || seq > chain->account.frozen) return false;
+  if (!chain || (seq > chain->account.frozen && key.incarnation == incarnation_)) return false;
   chain->held = false;
   if (seq <= chain->acknowledged) return true;
   chain->acknowledged = seq;
@@ -256,12 +266,10 @@ std::vector<SpoolAccount> Spool::accounts() const {
   return out;
 }
 
-std::vector<SpoolAccount> Spool::deaths() const {
+std::vector<SpoolAccount> Spool::finished() const {
   std::vector<SpoolAccount> out;
   for (const Chain& c : chains_) {
-    const SpoolAccount& a = c.account;
-    if (c.entries.empty() && a.key.incarnation + 1 == incarnation_ && a.cause != kCleanStop)
-      out.push_back(a);
+    if (c.entries.empty() && c.account.key.incarnation < incarnation_) out.push_back(c.account);
   }
   return out;
 }

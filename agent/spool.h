@@ -58,8 +58,8 @@ class Spool {
     std::size_t window =
         64;  // records out unacknowledged: of the living account, and of all others
   };
-  // Accounts that have ended and have no record left, and are still kept.
-  static constexpr std::size_t kEndedAccounts = 32;
+  // Accounts without a record, beside the living one, that are still kept.
+  static constexpr std::size_t kEmptyAccounts = 32;
 
   // Opens the disk and reads its index.
   static Result<std::unique_ptr<Spool>> open(SpoolDisk& disk, const Limits& limits);
@@ -69,7 +69,9 @@ class Spool {
   Result<void> begin(std::uint64_t incarnation, const std::string& cause,
                      const std::vector<LeftBehind>& left_behind);
 
-  // The account that add() is about from now on: of the living incarnation.
+  // The account that add() is about from now on: of the living incarnation. It is on the disk
+  // before its first record, so that a process that leaves none is known all the same; a disk that
+  // refuses is in trouble.
   void open_account(const AccountKey& key, const std::string& agent, const std::string& cluster);
   // A closed interval of it, in order; the record's key is made here. `taken` as in SpoolAccount.
   // True: it outlives this process, whatever happens.
@@ -77,7 +79,9 @@ class Spool {
 
   // The next record to put on the wire, or nothing: a window is full, or all that is here is out.
   std::optional<Record> next();
-  // Everything of the account up to and including `seq` is committed. False: a seq never given.
+  // Everything of the account up to and including `seq` is committed. False: no such account, or a
+  // seq that this process has never sent. Of earlier ones more may be committed than was sent from
+  // here: by a copy of this disk.
   bool acknowledge(const AccountKey& key, std::uint64_t seq);
 
   // A stream to the controller of `cluster` began: everything unacknowledged is given out again,
@@ -106,9 +110,8 @@ class Spool {
   bool empty() const { return size() == 0; }
   // Accounts with records.
   std::vector<SpoolAccount> accounts() const;
-  // Those of the last incarnation before this one of which every record is acknowledged, if it did
-  // not end in good order: for the cause.
-  std::vector<SpoolAccount> deaths() const;
+  // Those of earlier incarnations without a record: all was acknowledged, or there never was one.
+  std::vector<SpoolAccount> finished() const;
   std::string place() const { return disk_.place(); }
   // An account with all that is in memory counted as stored; nothing: no such account.
   std::optional<SpoolAccount> find(const AccountKey& key) const;
@@ -138,6 +141,7 @@ class Spool {
   bool goes_out_at_once(const SpoolAccount& account) const;
   bool stage_merge(SpoolChange& change);
   void stage_begin(SpoolChange& change, const std::string& cause) const;
+  void stage_forget(SpoolChange& change) const;
   bool commit(const SpoolChange& change);
   void apply(const SpoolChange& change);
   void shrink();

@@ -291,7 +291,12 @@ void WorkerLoop::next_interval(Instant border) {
   const std::uint32_t before = epoch_;
   const bool changed = make_changes(border);
   const std::size_t segment = assignment_->segment_at(border - t0_);
-  if (changed || segment != segment_) enter(segment, border);
+  if (changed || segment != segment_) {
+    enter(segment, border);
+  } else if (recorder_.should_go_on()) {
+    set_interval_end(border);
+    return;
+  }
   Record record = recorder_.close(border, label());
   record.gauges.connections_requested = requested;
   set_interval_end(border);

@@ -147,7 +147,7 @@ Balance Aggregate::balance(std::vector<std::string>& lines) const {
   facts.target_restarts = target_restarts();
   for (const auto& [from, to] : blind_) facts.sent_unseen_max += sent_between(from, to);
   // Nobody saw what it counted before, if that was another boot.
-  if (facts.target_known && Duration(samples_.front().at_ns) > info_.plan.interval) {
+  if (facts.target_known && samples_.front().at_ns > 0) {
     facts.head_unseen = true;
     facts.sent_unseen_max += sent_between(Duration::zero(), Duration(samples_.front().at_ns));
   }

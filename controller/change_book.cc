@@ -124,7 +124,7 @@ void ChangeBook::on(const change_input::Back& input, Instant now) {
   member.asked.reset();
   member.committed = 0;
   member.not_before = {};
-  confirm(input.agent, input.epoch);
+  confirm(input.agent, std::max(input.epoch, input.committed));
   learn_version(input.agent, input.epoch, now);
 }
 

@@ -101,7 +101,8 @@ struct Away {
 // The same process is there again and says what it works by; 0: it has not begun.
 struct Back {
   std::size_t agent = 0;
-  std::uint32_t epoch = 0;
+  std::uint32_t epoch = 0;      // in effect
+  std::uint32_t committed = 0;  // of the last change that it has for sure
 };
 // Another process of the agent is being given timeline() whole. It is there when Back says so.
 struct Restarted {
@@ -199,6 +200,8 @@ class ChangeBook {
   // The one being prepared or stored; null if there is none.
   const Change* under_way() const { return candidate_ ? &candidate_->change : nullptr; }
   std::size_t queued() const { return queue_.size(); }
+  // Whether it has surely stopped, as far as leases tell.
+  bool lease_ended(std::size_t agent, Instant now) const { return leases_.ended(agent, now); }
   // By the controller's account; and what it may be: the run's connections, while it changes over
   // the largest of the epochs since all were on the same. What exceeds the newest is left from the
   // older ones and only falls.

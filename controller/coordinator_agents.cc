@@ -46,7 +46,8 @@ void Coordinator::said_hello(StreamId stream, const AgentHello& hello, Instant n
   }
   Registry::Admission admission;
   admission.refusal = wrong_cluster(hello);
-  if (admission.refusal.empty()) admission = registry_.hello(stream, hello, now, names_in_runs());
+  if (admission.refusal.empty())
+    admission = registry_.hello(stream, hello, now, names_in_runs(), is_of_a_copy(hello, now));
   if (!admission.accepted) {
     log(admission.is_copied ? Severity::error : Severity::warning,
         "agent refused agent=" + hello.name + " peer=" + hello.peer + " cause=\"" +
@@ -84,6 +85,11 @@ std::string Coordinator::wrong_cluster(const AgentHello& hello) const {
          other +
          " that were not delivered: connect it there once, or give it another state folder "
          "(--state)";
+}
+
+bool Coordinator::is_of_a_copy(const AgentHello& hello, Instant now) {
+  const std::vector<LiveRun*> runs = live_runs_of(hello.agent_id);
+  return std::ranges::any_of(runs, [&](const LiveRun* r) { return r->is_of_a_copy(hello, now); });
 }
 
 // Both of them: the one that was there first is as likely to be the copy.

@@ -60,6 +60,9 @@ class LiveRun {
   void epoch_replied(const std::string& agent, AgentEpochReply reply, Instant now);
   void epoch_applied(const std::string& agent, const AgentEpochApplied& applied, Instant now);
   void barrier_passed(std::uint64_t barrier, Instant now);
+  // Whether the process that has the agent's share, and may be at work, is not in the past of the
+  // one that says hello: then they run from copies of one state folder.
+  bool is_of_a_copy(const AgentHello& hello, Instant now) const;
   // The lease for a heartbeat's reply; zero: none.
   Duration lease(const std::string& agent_id, std::uint64_t incarnation, Instant now);
   RunStatus status(Instant now);

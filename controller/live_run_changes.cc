@@ -60,13 +60,14 @@ void LiveRun::tell_book_of(const RunInput& input, Instant now) {
     tell(back->agent, [&](std::size_t i) {
       const AgentEntry* entry = outside_.registry.find_id(run_.info().agents[i].agent_id);
       silent_.erase(i);
-      return change_input::Back{i, entry == nullptr ? 0 : entry->hello.epoch};
+      return entry == nullptr ? change_input::Back{i}
+                              : change_input::Back{i, entry->hello.epoch, entry->hello.committed};
     });
   } else if (const auto* armed = std::get_if<run_input::Armed>(&input)) {
     // Not when it has started: its share may have nothing to send until a change gives it
     // something.
     const auto i = position_of(armed->agent);
-    if (i && rejoining_.erase(*i) > 0) tell_book(change_input::Back{*i, 0}, now);
+    if (i && rejoining_.erase(*i) > 0) tell_book(change_input::Back{*i}, now);
   }
   if (run_.stage() >= RunStage::draining) tell_book(change_input::Ending{}, now);
 }
@@ -86,7 +87,7 @@ void LiveRun::follow_presence(Instant now) {
     } else if (!has_stream) {
       silent_.erase(i);
     } else if (is_there && silent_.erase(i) > 0) {
-      tell_book(change_input::Back{i, entry->hello.epoch}, now);
+      tell_book(change_input::Back{i, entry->hello.epoch, entry->hello.committed}, now);
     }
   }
 }
@@ -139,6 +140,17 @@ void LiveRun::epoch_replied(const std::string& agent, AgentEpochReply reply, Ins
 void LiveRun::epoch_applied(const std::string& agent, const AgentEpochApplied& applied,
                             Instant now) {
   if (const auto i = position_of(agent)) tell_book(change_input::Applied{*i, applied.epoch}, now);
+}
+
+// What a process was armed for is in its state folder from then on, and in its successors' hellos.
+bool LiveRun::is_of_a_copy(const AgentHello& hello, Instant now) const {
+  const RunAgent* member = run_.member(hello.agent_id);
+  if (!book_ || member == nullptr || member->incarnation >= hello.incarnation) return false;
+  const auto i = static_cast<std::size_t>(member - run_.info().agents.data());
+  if (!run_.was_armed(hello.agent_id) || book_->lease_ended(i, now)) return false;
+  return std::ranges::none_of(hello.accounts, [&](const AgentAccount& a) {
+    return a.run == id() && a.incarnation == member->incarnation;
+  });
 }
 
 Duration LiveRun::lease(const std::string& agent_id, std::uint64_t incarnation, Instant now) {

@@ -44,11 +44,19 @@ std::string_view name(AgentState s) {
 }
 
 Registry::Admission Registry::hello(StreamId stream, const AgentHello& hello, Instant now,
-                                    const Reserved& reserved) {
+                                    const Reserved& reserved, bool is_of_a_copy) {
   Admission result;
   result.refusal = wrong_hello(hello);
   if (!result.refusal.empty()) return result;
-  if (AgentEntry* same = find_same(hello)) return hello_again(*same, stream, hello, now, reserved);
+  if (AgentEntry* same = find_same(hello))
+    return is_of_a_copy
+               ? hold(*same, hello,
+                      "start " + std::to_string(hello.incarnation) + " does not know of start " +
+                          std::to_string(same->hello.incarnation) +
+                          ", which has a share of a run and may be at work: there are copies of "
+                          "one state folder, or its spool was removed; both are held until that "
+                          "one's lease has ended")
+               : hello_again(*same, stream, hello, now, reserved);
   if (live_count() >= kMaxAgents) {
     result.refusal = "this controller serves at most " + std::to_string(kMaxAgents) + " agents";
     return result;
@@ -89,7 +97,9 @@ Registry::Admission Registry::hello_again(AgentEntry& entry, StreamId stream,
                                            entry.stream && entry.hello.peer != hello.peer);
   if (hello.incarnation == entry.hello.incarnation &&
       (is_other_process || entry.state == AgentState::held))
-    return hold(entry, hello);
+    return hold(entry, hello,
+                "it runs in two processes with the same state folder or copies of one; both are "
+                "held");
   if (hello.incarnation < entry.hello.incarnation) {
     result.refusal = "agent " + entry.name + " at " + hello.peer + " is start " +
                      std::to_string(hello.incarnation) + " of its state folder, start " +
@@ -113,17 +123,16 @@ Registry::Admission Registry::hello_again(AgentEntry& entry, StreamId stream,
   return result;
 }
 
-Registry::Admission Registry::hold(AgentEntry& entry, const AgentHello& hello) {
+Registry::Admission Registry::hold(AgentEntry& entry, const AgentHello& hello,
+                                   const std::string& why) {
   Admission result;
   result.name = entry.name;
   result.is_copied = entry.state != AgentState::held;
   if (result.is_copied) {
     std::string where = entry.hello.peer;
     if (where != hello.peer) where += ", " + hello.peer;
-    entry.held_because =
-        "identity used twice: agent " + entry.name + " (" + where +
-        ") runs in two processes with the same state folder or copies of one; both are "
-        "held. Give one of them an empty folder (--state), then restart both";
+    entry.held_because = "identity used twice: agent " + entry.name + " (" + where + "): " + why +
+                         ". Give one of them an empty folder (--state), then restart both";
     entry.state = AgentState::held;
     result.replaced = std::exchange(entry.stream, std::nullopt);
   }

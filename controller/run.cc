@@ -524,6 +524,12 @@ bool Run::has_member(const std::string& agent_id, std::uint64_t incarnation) con
   return agent != nullptr && agent->incarnation == incarnation;
 }
 
+bool Run::was_armed(const std::string& agent_id) const {
+  const RunAgent* agent = member(agent_id);
+  return agent != nullptr &&
+         members_[static_cast<std::size_t>(agent - info_.agents.data())].is_armed;
+}
+
 std::optional<Duration> Run::lease_of(const std::string& agent_id,
                                       std::uint64_t incarnation) const {
   const RunAgent* agent = member(agent_id);

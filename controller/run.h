@@ -213,6 +213,8 @@ class Run {
   const RunAgent* member(const std::string& agent_id) const;
   // Whether this process of the agent has the share now.
   bool has_member(const std::string& agent_id, std::uint64_t incarnation) const;
+  // Whether the process that has the share got ready for it, and so has it in its state folder.
+  bool was_armed(const std::string& agent_id) const;
   // The right to generate load that the agent is due; nothing: none.
   std::optional<Duration> lease_of(const std::string& agent_id, std::uint64_t incarnation) const;
   // The change is stored: what agents are given from now on has it.
@@ -269,6 +271,8 @@ class Run {
   void end_share(std::size_t member, std::optional<std::uint64_t> last_seq,
                  const std::string& reason, Instant now);
   DeadIncarnation last_death(std::size_t member) const;
+  void bury(std::size_t member, std::uint64_t incarnation);
+  void bury_between(std::size_t member, std::uint64_t incarnation);
   void rejoin(std::size_t member, const run_input::Restarted& input, Instant now);
   void send_rest_of_share(std::size_t member, Instant now);
   void take_rejoining_reply(std::size_t member, const std::vector<AgentProblem>& problems,

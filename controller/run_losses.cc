@@ -92,7 +92,14 @@ void Run::on(const run_input::Account& input, Instant now) {
     close_if_complete(now, false);
     return;
   }
-  members_[*i].accounts[input.account.incarnation] = input.account;
+  if (input.account.incarnation >= info_.agents[*i].incarnation || stage_ < RunStage::armed) {
+    members_[*i].accounts[input.account.incarnation] = input.account;
+    return;
+  }
+  // It was given the share by a controller that did not live to store it.
+  info_.agents[*i].dead.push_back(
+      {input.account.incarnation, input.account.last_seq, input.account.cause});
+  actions_.emplace_back(run_action::Save{});
 }
 
 void Run::on(const run_input::Restarted& input, Instant now) {
@@ -109,10 +116,10 @@ void Run::on(const run_input::Restarted& input, Instant now) {
     end_share(*i, dead.last_seq, "it was restarted too often, the last time: " + dead.cause, now);
   } else if (is_over(now) && !input.has_run) {
     // The process that is there now has the share, with nothing left of it to do.
-    if (!members_[*i].is_finished) {
-      info_.agents[*i].dead.push_back(dead);
-      info_.agents[*i].incarnation = input.incarnation;
-    }
+    if (members_[*i].is_finished)
+      bury_between(*i, input.incarnation);
+    else
+      bury(*i, input.incarnation);
     end_share(*i, 0, "it was restarted at the end of the run: " + dead.cause, now);
   } else {
     rejoin(*i, input, now);
@@ -152,17 +159,30 @@ void Run::end_share(std::size_t i, std::optional<std::uint64_t> last_seq, const 
   close_if_complete(now, false);
 }
 
-void Run::rejoin(std::size_t i, const run_input::Restarted& input, Instant now) {
+// The process that had the share is no more; `incarnation` has it now.
+void Run::bury(std::size_t i, std::uint64_t incarnation) {
   RunAgent& agent = info_.agents[i];
   // Also one without a record: what it did in its first interval is unknown if its machine lost
   // power.
   agent.dead.push_back(last_death(i));
-  // Those in between were given the share by a controller that did not live to store it.
-  for (const auto& [incarnation, account] : members_[i].accounts) {
-    if (incarnation > agent.incarnation && incarnation < input.incarnation)
-      agent.dead.push_back({incarnation, account.last_seq, account.cause});
-  }
-  agent.incarnation = input.incarnation;
+  bury_between(i, incarnation);
+  agent.incarnation = incarnation;
+}
+
+// Those were given the share by a controller that did not live to store it.
+void Run::bury_between(std::size_t i, std::uint64_t incarnation) {
+  RunAgent& agent = info_.agents[i];
+  std::erase_if(members_[i].accounts, [&](const auto& one) {
+    const auto& [number, account] = one;
+    const bool is_between = number > agent.incarnation && number < incarnation;
+    if (is_between) agent.dead.push_back({number, account.last_seq, account.cause});
+    return is_between;
+  });
+}
+
+void Run::rejoin(std::size_t i, const run_input::Restarted& input, Instant now) {
+  RunAgent& agent = info_.agents[i];
+  bury(i, input.incarnation);
   agent.last_seq.reset();
   Member fresh;
   fresh.committed = std::move(members_[i].committed);

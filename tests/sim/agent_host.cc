@@ -236,10 +236,12 @@ void AgentHost::on_event(a::Event event, std::uint64_t term) {
 }
 
 void AgentHost::carry_out(a::Event event, std::uint64_t term) {
-  const auto* closed = std::get_if<a::IntervalClosed>(&event);
-  const std::uint64_t sent = closed ? closed->record.counters.sent : 0;
+  // Also one in which nothing was sent may have outcomes.
+  std::optional<std::uint64_t> sent;
+  if (const auto* closed = std::get_if<a::IntervalClosed>(&event))
+    sent = closed->record.counters.sent;
   a::Actions actions = process_->session->step(std::move(event), now(), term);
-  if (sent > 0) process_->undurable[process_->crew->client()] += sent;
+  if (sent) process_->undurable[process_->crew->client()] += *sent;
   const Duration at_disk = process_->disk->take_time_spent();
   if (at_disk > Duration::zero())
     for (const auto& [client, count] : process_->undurable) process_->sent_at_disk[client] += count;
@@ -266,6 +268,15 @@ void AgentHost::wait_for_disk(Duration time, a::Actions actions) {
   process.disk_done = begin + time;
   std::move(actions.begin(), actions.end(), std::back_inserter(process.after_disk));
   outside_.world.at(process.disk_done, [this, number = process.number] { leave_disk(number); });
+}
+
+void AgentHost::slow_disk(Duration commit_takes) {
+  disk_.commit_takes = commit_takes;
+  if (commit_takes > Duration::zero() || !process_) return;
+  process_->disk->take_time_spent();
+  if (!process_->is_at_disk) return;
+  process_->disk_done = outside_.world.now();
+  outside_.world.after(0s, [this, number = process_->number] { leave_disk(number); });
 }
 
 void AgentHost::leave_disk(std::uint64_t number) {

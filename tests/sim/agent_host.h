@@ -54,6 +54,8 @@ class AgentHost {
   const std::string& name() const { return name_; }
   const agent::Session* session() const { return process_ ? process_->session.get() : nullptr; }
   DiskState& disk() { return disk_; }
+  // What each commit takes from now on; one that is under way ends when it is zero.
+  void slow_disk(Duration commit_takes);
   // The disk of `other`, as it is now. Before the first process.
   void copy_disk(const AgentHost& other);
   // The machine is taken away, with what only it had.

@@ -92,6 +92,7 @@ std::unique_ptr<AgentHost> Cluster::new_agent(const std::string& name) {
 AgentHost& Cluster::clone_agent(const AgentHost& original) {
   clones_.push_back(new_agent(original.name() + "-copy-" + std::to_string(clones_.size() + 1)));
   clones_.back()->copy_disk(original);
+  cloned_.insert(original.name());
   return *clones_.back();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ class Cluster {
   void add_agents(std::size_t count);
   // Another machine with a copy of that one's disk as it is now. It is none of agents().
   AgentHost& clone_agent(const AgentHost& original);
+  bool was_cloned(const std::string& agent) const { return cloned_.contains(agent); }
   // Another machine with a copy of the first one's store as it is now.
   ControllerHost& clone_controller();
   // Who answers at the controller's address from now on, for those who dial.
@@ -71,6 +73,7 @@ class Cluster {
   // Last: they tell us of their end.
   std::vector<std::unique_ptr<AgentHost>> agents_;
   std::vector<std::unique_ptr<AgentHost>> clones_;
+  std::set<std::string> cloned_;  // names of their originals
 };
 
 }  // namespace spate::sim

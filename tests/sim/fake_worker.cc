@@ -101,7 +101,13 @@ void FakeWorker::cross(Instant border) {
       if (border >= stop_at_ || border >= t0_ + last.offset + last.length)
         return begin_drain(border);
       const std::uint32_t epoch_before = timeline_.segments[segment_].epoch;
+      const std::size_t segment_before = segment_;
       const bool is_changed = make_changes(border);
+      if (!is_changed && segment_ == segment_before && recorder_.should_go_on()) {
+        interval_begin_ = border;
+        set_next_border(border);
+        return;
+      }
       Record record = recorder_.close(border, label());
       interval_begin_ = border;
       const std::uint32_t epoch = timeline_.segments[segment_].epoch;

@@ -52,11 +52,8 @@ const std::vector<Nemesis::Kind>& Nemesis::all_kinds() {
 
 Nemesis::Nemesis(Cluster& cluster, const std::string& only)
     : cluster_(cluster), world_(cluster.world()) {
-  for (const Kind& k : all_kinds()) {
-    const bool is_wanted =
-        only.empty() ? k.strike != &Nemesis::clone_agent : is_listed(k.name, only);
-    if (is_wanted) kinds_.push_back(k);
-  }
+  for (const Kind& k : all_kinds())
+    if (only.empty() || is_listed(k.name, only)) kinds_.push_back(k);
 }
 
 void Nemesis::plan(std::size_t count, Duration until) {
@@ -223,10 +220,11 @@ Nemesis::Heal Nemesis::disk_broken(Duration) {
 }
 
 Nemesis::Heal Nemesis::disk_slow(Duration) {
-  DiskState& disk = any_agent().disk();
-  // One that takes longer than an interval leaves counts where a kill loses them.
-  disk.commit_takes = world_.between(10ms, 400ms);
-  return [&disk] { disk.commit_takes = {}; };
+  AgentHost& a = any_agent();
+  // Often slower than an interval, and sometimes for so long that all slots of a worker are
+  // waiting.
+  a.slow_disk(world_.between(10ms, world_.chance(0.8) ? 2s : 30s));
+  return [&a] { a.slow_disk({}); };
 }
 
 // Just before or just after the transaction is on the disk, with nobody to hear of it.

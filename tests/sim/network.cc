@@ -132,9 +132,10 @@ void Network::lose_end(StreamId id, Direction towards, bool is_machine_gone) {
 }
 
 void Network::fail_dial(StreamId id, Duration after, const std::string& why) {
-  Stream& stream = streams_.at(id);
-  stream.is_dead = true;
-  stream.is_open_at[index(Direction::to_controller)] = false;
+  const auto it = streams_.find(id);
+  if (it == streams_.end()) return;  // cut meanwhile, and its dialler was stopped
+  it->second.is_dead = true;
+  it->second.is_open_at[index(Direction::to_controller)] = false;
   tell_closed(id, Direction::to_agent, after, why);
 }
 

@@ -50,6 +50,7 @@ struct ToController {
     h.cluster = m.cluster;
     h.term = m.term;
     h.epoch = m.epoch;
+    h.committed = m.committed;
     h.run_start_agent_ns = m.run_start ? to_ns(*m.run_start) : 0;
     for (const a::Account& one : m.accounts)
       h.accounts.push_back({one.run, one.incarnation, one.last_seq, one.cause});

@@ -101,7 +101,8 @@ int live(const std::string& path, const std::string& shelf, World& world) {
 std::vector<LeftBehind> left_behind(const Spool& spool, const World& world) {
   const auto known = spool.find(kAccount);
   LeftBehind left{kAccount, "pc-1", {}, {world.counted}};
-  for (std::uint64_t n = known ? known->taken.at(0) : 0; n < world.counted; ++n) {
+  const bool has_some = known && !known->taken.empty();
+  for (std::uint64_t n = has_some ? known->taken[0] : 0; n < world.counted; ++n) {
     left.records.push_back(interval(n));
     left.records.back().key = {"run", "pc-1", kAccount.incarnation, 0};
   }

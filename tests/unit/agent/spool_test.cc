@@ -237,8 +237,8 @@ TEST_F(SpoolTest, DeliversWhatEarlierLivesLeftWithTheirCauseOldestFirst) {
   EXPECT_TRUE(spool->acknowledge(kRun, 2));
   EXPECT_EQ(spool->living(), 1U);
   EXPECT_EQ(spool->accounts().size(), 1U);
-  ASSERT_EQ(spool->deaths().size(), 1U) << "the controller hears why it ended";
-  EXPECT_EQ(spool->deaths()[0].cause, "killed");
+  ASSERT_EQ(spool->finished().size(), 1U) << "the controller hears why it ended";
+  EXPECT_EQ(spool->finished()[0].cause, "killed");
 }
 
 TEST_F(SpoolTest, AnAccountNobodyAcknowledgesHoldsNothingUp) {
@@ -293,7 +293,7 @@ TEST_F(SpoolTest, ForgetsAccountsThatEndedLongAgo) {
     take_all();
     spool->acknowledge({"run", life}, 1);
   }
-  EXPECT_LE(disk.chains.size(), Spool::kEndedAccounts + 1);
+  EXPECT_LE(disk.chains.size(), Spool::kEmptyAccounts + 1);
 }
 
 TEST_F(SpoolTest, StoresWhatWasLeftBehindAfterWhatIsThere) {

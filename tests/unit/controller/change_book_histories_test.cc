@@ -259,9 +259,9 @@ class World {
       agent.lease_until = {};
       agent.said_epoch = agent.epoch_at(offset());
       to_book(change_input::Restarted{i});
-      to_book(change_input::Back{i, agent.said_epoch});
+      to_book(change_input::Back{i, agent.said_epoch, 0});
     } else {
-      to_book(change_input::Back{i, agent.epoch_at(offset())});
+      to_book(change_input::Back{i, agent.epoch_at(offset()), agent.committed});
     }
   }
 

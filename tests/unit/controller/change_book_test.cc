@@ -274,7 +274,7 @@ TEST_F(ChangeBookTest, AnAgentThatIsAwayGetsItWhenItIsBack) {
   EXPECT_THAT(log_, testing::Contains(HasSubstr("epoch 2 on 0 of 4 agents")));
   EXPECT_TRUE(book_->agent_state(3, now_).is_behind);
 
-  step(change_input::Back{3, 1});
+  step(change_input::Back{3, 1, 0});
   EXPECT_EQ(prepares_.at(3).epoch, 2u);
   prepared(3);
   applied(3);
@@ -290,7 +290,7 @@ TEST_F(ChangeBookTest, AnOrderIsNotUndoneByTheOneBeforeItThatWaitedForAnAgent) {
   pause.change.parts[0].patch.paused = true;
   order(pause);
   for (std::size_t i = 0; i < 3; ++i) prepared(i);
-  step(change_input::Back{3, 1});
+  step(change_input::Back{3, 1, 0});
   prepared(3);
   stored();
   EXPECT_EQ(answers_.at(1).at, seconds(10) + kChangeLead + kAwayWait);
@@ -315,7 +315,7 @@ TEST_F(ChangeBookTest, ManyMissedChangesAreOnePrepare) {
     later(kChangeLead);
     for (std::size_t i = 0; i < 3; ++i) applied(i);
   }
-  step(change_input::Back{3, 1});
+  step(change_input::Back{3, 1, 0});
   EXPECT_EQ(prepares_.at(3).epoch, 4u);
   EXPECT_EQ(prepares_.at(3).timeline.epochs.size(), 3u);
   EXPECT_EQ(prepares_.at(3).from, stores_[0].at);
@@ -385,7 +385,7 @@ TEST_F(ChangeBookTest, ARaiseWaitsForTheLeaseOfOneThatIsAway) {
   EXPECT_EQ(commits_.at(0), 2u);
   // It is back, with what it had: no lease before it has given way.
   step(change_input::Applied{0, 2});
-  step(change_input::Back{1, 1});
+  step(change_input::Back{1, 1, 0});
   EXPECT_EQ(book_->lease(1, now_), Duration{});
   prepared(1);
   applied(1);
@@ -402,11 +402,11 @@ TEST_F(ChangeBookTest, WhatIsStoredIsCommittedByTheNextController) {
   prepares_.clear();
   book_ = std::make_unique<ChangeBook>(s, now_);
   EXPECT_EQ(book_->epoch(now_ + seconds(5)), 2u);
-  step(change_input::Back{0, 1});
+  step(change_input::Back{0, 1, 0});
   EXPECT_EQ(prepares_.at(0).epoch, 2u);
   prepared(0);
   EXPECT_EQ(commits_.at(0), 2u);
-  step(change_input::Back{1, 2});  // it says that it has it
+  step(change_input::Back{1, 2, 0});  // it says that it has it
   EXPECT_FALSE(prepares_.contains(1));
 }
 
@@ -419,7 +419,7 @@ TEST_F(ChangeBookTest, WhatIsNotStoredWasCommittedNowhere) {
   s.is_adopted = true;
   prepares_.clear();
   book_ = std::make_unique<ChangeBook>(s, now_);
-  for (std::size_t i = 0; i < 4; ++i) step(change_input::Back{i, 1});
+  for (std::size_t i = 0; i < 4; ++i) step(change_input::Back{i, 1, 0});
   later(seconds(10));
   EXPECT_THAT(prepares_, IsEmpty());
   EXPECT_THAT(commits_, IsEmpty());
@@ -458,7 +458,7 @@ TEST_F(ChangeBookTest, AnAgentThatCannotTakeWhatOthersHaveIsNamedAndAskedAgain) 
   for (std::size_t i = 0; i < 3; ++i) prepared(i);
   later(kAwayWait);
   stored();
-  step(change_input::Back{3, 1});
+  step(change_input::Back{3, 1, 0});
   step(change_input::Reply{3, 2, {{"allow", "not on its list", 0, 0}}});
   EXPECT_THAT(log_.back(), HasSubstr("agent d cannot take epoch 2, which others have: allow"));
   EXPECT_THAT(book_->agent_state(3, now_).note, HasSubstr("not on its list"));
@@ -486,7 +486,7 @@ TEST_F(ChangeBookTest, ALostAgentsConnectionsMoveWhenItsLeaseHasEndedAndComeBack
   EXPECT_EQ(book_->leased(now_), 400u);
 
   // Back: its old share would be too much together with theirs.
-  step(change_input::Back{2, 1});
+  step(change_input::Back{2, 1, 0});
   EXPECT_EQ(book_->lease(2, now_), Duration{});
   prepared(2);
   applied(2);
@@ -518,7 +518,7 @@ TEST_F(ChangeBookTest, ARestartedAgentHasWhatItWasGiven) {
   prepares_.clear();
   step(change_input::Lost{1});
   step(change_input::Restarted{1});
-  step(change_input::Back{1, 0});
+  step(change_input::Back{1, 0, 0});
   EXPECT_THAT(prepares_, IsEmpty());
   EXPECT_FALSE(book_->agent_state(1, now_).is_behind);
   EXPECT_EQ(book_->leased(now_), 600u);

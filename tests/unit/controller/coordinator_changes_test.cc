@@ -147,7 +147,7 @@ TEST_F(ChangesTest, AnAgentWhoseStreamBrokeGetsItOnTheNext) {
 TEST_F(ChangesTest, ARestartedAgentThatSendsNothingIsThereAllTheSame) {
   begin();
   cut("pc-2");
-  say_hello(hello("pc-2", 2));
+  say_hello(successor("pc-2", 2, run_));
   ASSERT_NE(sent<SendPrepare>("pc-2"), nullptr);
   order(request({"load.connections=20"}));
   EXPECT_EQ(sent<SendEpochPrepare>("pc-2"), nullptr) << "it has not answered yet";

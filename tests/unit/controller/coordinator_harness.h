@@ -74,6 +74,12 @@ class CoordinatorTest : public testing::Test {
     h.peer = name + "-peer";
     return h;
   }
+  // Its next process, after one that had a share of `run`.
+  AgentHello successor(const std::string& name, std::uint64_t incarnation, const std::string& run) {
+    AgentHello h = hello(name, incarnation);
+    h.accounts.push_back({run, incarnation - 1, 0, "killed"});
+    return h;
+  }
   void say_hello(const AgentHello& h) {
     streams_[h.name] = next_stream_++;
     step(event::StreamOpened{streams_[h.name]});
@@ -116,10 +122,10 @@ class CoordinatorTest : public testing::Test {
   }
   std::string last_run() const { return info_.empty() ? "" : info_.rbegin()->first; }
   // Two agents, and the run up to the stage `running`.
-  std::string start_run() {
+  std::string start_run(const std::string& plan = kScript) {
     say_hello(hello("pc-1", 1));
     say_hello(hello("pc-2", 1));
-    const std::string run = submit();
+    const std::string run = submit(plan);
     for (const char* agent : {"pc-1", "pc-2"}) {
       say(agent, AgentPrepareReply{run, {}});
       say(agent, AgentArmed{run, 5, 5, {}});

@@ -295,11 +295,11 @@ TEST_F(RestartTest, AnAgentThatWasRestartedMeanwhileRejoins) {
 TEST_F(RestartTest, AnAgentThatCouldNotRejoinBeforeIsToldOfAStopAndWaitedFor) {
   start();
   const std::string run = start_run();
-  say_hello(hello("pc-1", 2));
+  say_hello(successor("pc-1", 2, run));
   say("pc-1", AgentPrepareReply{run, {{"target", "connection refused", 0, 0}}});
   restart(seconds(5));
   say_hello(hello("pc-2", 1));
-  say_hello(hello("pc-1", 2));
+  say_hello(successor("pc-1", 2, run));
   say("pc-1", AgentPrepareReply{run, {}});
   say("pc-1", AgentArmed{run, 5, 5, {}});
   say("pc-1", AgentHeartbeat{});
@@ -376,8 +376,26 @@ TEST_F(CoordinatorTest, HoldsBothOfACopiedMachine) {
   }
   EXPECT_TRUE(is_first_stopped);
   // With an identity of its own for the copy, the next start of the other is welcome.
-  say_hello(hello("pc-1", 2));
+  say_hello(successor("pc-1", 2, run));
   EXPECT_NE(sent<SendWelcome>("pc-1"), nullptr);
+}
+
+// It has the higher number, and has never heard of the process that has the share: that one may be
+// at work on another machine.
+TEST_F(CoordinatorTest, HoldsAnAgentWhoseFolderDoesNotKnowTheProcessWithItsShare) {
+  start();
+  std::string plan = test::kScript;
+  plan.insert(plan.find("\"interval\""), "\"on_controller_loss\": \"stop\", ");
+  start_run(plan);
+  cut("pc-1");
+  say_hello(hello("pc-1", 2));
+  EXPECT_THAT(sent<SendRejected>("pc-1")->reason, HasSubstr("identity used twice"));
+  EXPECT_EQ(sent<SendPrepare>("pc-1"), nullptr);
+  say_hello(hello("pc-1", 2));
+  EXPECT_NE(sent<SendRejected>("pc-1"), nullptr) << "the lease lives";
+  pass(kShortLease + kLeaseMargin);
+  say_hello(hello("pc-1", 2));
+  EXPECT_NE(sent<SendPrepare>("pc-1"), nullptr) << "whoever it was has stopped";
 }
 
 TEST_F(CoordinatorTest, AShutDownLeavesRunsToTheNextProcess) {
