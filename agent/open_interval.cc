@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <new>
@@ -87,9 +88,13 @@ Result<WorkerRemains> read_ring(const std::string& path) {
                    static_cast<std::uint32_t>(head.worker)};
   auto slot = std::make_unique<OpenSlot>();
   for (std::size_t i = 0; i < SlotRing::kSlots; ++i) {
-    if (!read_all(file.fd, slot.get(), sizeof(OpenSlot), kPage + i * kSlotBytes))
-      return failed(path, "read");
-    if (slot->state.load() == OpenSlot::free || !slot->has_begun) continue;
+    const std::size_t at = kPage + i * kSlotBytes;
+    std::uint32_t state = OpenSlot::free;
+    static_assert(offsetof(OpenSlot, state) == 0 && sizeof(OpenSlot::state) == sizeof state);
+    if (!read_all(file.fd, &state, sizeof state, at)) return failed(path, "read");
+    if (state == OpenSlot::free) continue;
+    if (!read_all(file.fd, slot.get(), sizeof(OpenSlot), at)) return failed(path, "read");
+    if (!slot->has_begun) continue;
     Result<Record> record = record_of(*slot);
     if (!record) return record.error().with_context(path);
     remains.intervals.push_back({slot->ordinal, *std::move(record)});

@@ -114,7 +114,8 @@ class Coordinator {
   void close_finished(Instant now);
   void end_watchers(bool all_committed, std::uint64_t barrier, Instant now);
   LiveRun* live_run_of(const std::string& run, const Speaker& who);
-  bool is_of_a_copy(const AgentHello& hello, Instant now);
+  std::string outdated(const AgentHello& hello);
+  std::string stranger(const AgentHello& hello, Instant now);
   std::vector<LiveRun*> live_runs_of(const std::string& agent_id);
   std::string busy_with(const AgentEntry& agent) const;
   void send(StreamId stream, ControllerMessage message);

@@ -46,8 +46,9 @@ void Coordinator::said_hello(StreamId stream, const AgentHello& hello, Instant n
   }
   Registry::Admission admission;
   admission.refusal = wrong_cluster(hello);
+  if (admission.refusal.empty()) admission.refusal = outdated(hello);
   if (admission.refusal.empty())
-    admission = registry_.hello(stream, hello, now, names_in_runs(), is_of_a_copy(hello, now));
+    admission = registry_.hello(stream, hello, now, names_in_runs(), stranger(hello, now));
   if (!admission.accepted) {
     log(admission.is_copied ? Severity::error : Severity::warning,
         "agent refused agent=" + hello.name + " peer=" + hello.peer + " cause=\"" +
@@ -87,9 +88,30 @@ std::string Coordinator::wrong_cluster(const AgentHello& hello) const {
          "(--state)";
 }
 
-bool Coordinator::is_of_a_copy(const AgentHello& hello, Instant now) {
-  const std::vector<LiveRun*> runs = live_runs_of(hello.agent_id);
-  return std::ranges::any_of(runs, [&](const LiveRun* r) { return r->is_of_a_copy(hello, now); });
+// Of one folder's processes the later one has a share: this one cannot follow it.
+std::string Coordinator::outdated(const AgentHello& hello) {
+  for (const LiveRun* run : live_runs_of(hello.agent_id)) {
+    const RunAgent& member = *run->run().member(hello.agent_id);
+    if (member.incarnation <= hello.incarnation) continue;
+    return "agent " + member.name + " at " + hello.peer + " is start " +
+           std::to_string(hello.incarnation) + " of its state folder, and start " +
+           std::to_string(member.incarnation) + " has its share of run " + run->id() +
+           ": it runs from an old copy of the folder; give it an empty one (--state), or remove "
+           "the copy";
+  }
+  return "";
+}
+
+std::string Coordinator::stranger(const AgentHello& hello, Instant now) {
+  for (const LiveRun* run : live_runs_of(hello.agent_id)) {
+    if (!run->is_of_a_copy(hello, now)) continue;
+    return "start " + std::to_string(hello.incarnation) + " does not know of start " +
+           std::to_string(run->run().member(hello.agent_id)->incarnation) +
+           ", which has its share of run " + run->id() +
+           " and may be at work: there are copies of one state folder, or its spool was removed; "
+           "both are held until that one's lease has ended";
+  }
+  return "";
 }
 
 // Both of them: the one that was there first is as likely to be the copy.

@@ -44,19 +44,13 @@ std::string_view name(AgentState s) {
 }
 
 Registry::Admission Registry::hello(StreamId stream, const AgentHello& hello, Instant now,
-                                    const Reserved& reserved, bool is_of_a_copy) {
+                                    const Reserved& reserved, const std::string& stranger) {
   Admission result;
   result.refusal = wrong_hello(hello);
   if (!result.refusal.empty()) return result;
-  if (AgentEntry* same = find_same(hello))
-    return is_of_a_copy
-               ? hold(*same, hello,
-                      "start " + std::to_string(hello.incarnation) + " does not know of start " +
-                          std::to_string(same->hello.incarnation) +
-                          ", which has a share of a run and may be at work: there are copies of "
-                          "one state folder, or its spool was removed; both are held until that "
-                          "one's lease has ended")
-               : hello_again(*same, stream, hello, now, reserved);
+  AgentEntry* same = find_same(hello);
+  if (!stranger.empty()) return hold(same, hello, stranger);
+  if (same != nullptr) return hello_again(*same, stream, hello, now, reserved);
   if (live_count() >= kMaxAgents) {
     result.refusal = "this controller serves at most " + std::to_string(kMaxAgents) + " agents";
     return result;
@@ -97,7 +91,7 @@ Registry::Admission Registry::hello_again(AgentEntry& entry, StreamId stream,
                                            entry.stream && entry.hello.peer != hello.peer);
   if (hello.incarnation == entry.hello.incarnation &&
       (is_other_process || entry.state == AgentState::held))
-    return hold(entry, hello,
+    return hold(&entry, hello,
                 "it runs in two processes with the same state folder or copies of one; both are "
                 "held");
   if (hello.incarnation < entry.hello.incarnation) {
@@ -123,20 +117,25 @@ Registry::Admission Registry::hello_again(AgentEntry& entry, StreamId stream,
   return result;
 }
 
-Registry::Admission Registry::hold(AgentEntry& entry, const AgentHello& hello,
+// `entry`: the other one, as far as it is known.
+Registry::Admission Registry::hold(AgentEntry* entry, const AgentHello& hello,
                                    const std::string& why) {
   Admission result;
-  result.name = entry.name;
-  result.is_copied = entry.state != AgentState::held;
-  if (result.is_copied) {
-    std::string where = entry.hello.peer;
-    if (where != hello.peer) where += ", " + hello.peer;
-    entry.held_because = "identity used twice: agent " + entry.name + " (" + where + "): " + why +
-                         ". Give one of them an empty folder (--state), then restart both";
-    entry.state = AgentState::held;
-    result.replaced = std::exchange(entry.stream, std::nullopt);
+  result.name = entry == nullptr ? hello.name : entry->name;
+  const bool is_held = entry != nullptr && entry->state == AgentState::held;
+  result.is_copied = entry != nullptr && !is_held;
+  if (is_held) {
+    result.refusal = entry->held_because;
+    return result;
   }
-  result.refusal = entry.held_because;
+  std::string where = hello.peer;
+  if (entry != nullptr && entry->hello.peer != where) where = entry->hello.peer + ", " + where;
+  result.refusal = "identity used twice: agent " + result.name + " (" + where + "): " + why +
+                   ". Give one of them an empty folder (--state), then restart both";
+  if (entry == nullptr) return result;
+  entry->held_because = result.refusal;
+  entry->state = AgentState::held;
+  result.replaced = std::exchange(entry->stream, std::nullopt);
   return result;
 }
 

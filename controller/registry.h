@@ -64,10 +64,9 @@ class Registry {
   };
   // Names that runs know agents by, which nobody else may have: name -> agent's id.
   using Reserved = std::map<std::string, std::string>;
-  // `is_of_a_copy`: something else has shown that it is not the successor of the process with its
-  // identity.
+  // `stranger`: why it cannot be the successor of the process with its identity; empty: it can.
   Admission hello(StreamId stream, const AgentHello& hello, Instant now,
-                  const Reserved& reserved = {}, bool is_of_a_copy = false);
+                  const Reserved& reserved = {}, const std::string& stranger = {});
   void heartbeat(StreamId stream, std::int64_t offset_ns, std::int64_t offset_bound_ns,
                  Instant now);
   // Any message is a sign of life.
@@ -95,7 +94,7 @@ class Registry {
   AgentEntry* find_same(const AgentHello& hello);
   Admission hello_again(AgentEntry& entry, StreamId stream, const AgentHello& hello, Instant now,
                         const Reserved& reserved);
-  Admission hold(AgentEntry& entry, const AgentHello& hello, const std::string& why);
+  Admission hold(AgentEntry* entry, const AgentHello& hello, const std::string& why);
   void rename(AgentEntry& entry, const std::string& wanted, const Reserved& reserved);
   std::string free_name(const std::string& id, const std::string& wanted,
                         const Reserved& reserved) const;

@@ -11,15 +11,14 @@ std::uint64_t FakeTarget::listen(Listener listener) {
   return last_listener_;
 }
 
-void FakeTarget::received(const Client& client, std::uint64_t count) {
-  counts_[client].received += count;
-  truth_[client].received += count;
+void FakeTarget::received(Account& account, std::uint64_t count) {
+  account.received += count;
+  account.truth.received += count;
 }
 
-void FakeTarget::completed(const Client& client, std::uint64_t count) {
+void FakeTarget::completed(Account& account, std::uint64_t count) {
   // Of an earlier boot: its counter went with it.
-  Counts& counts = counts_[client];
-  counts.completed += std::min(count, counts.received - counts.completed);
+  account.completed += std::min(count, account.received - account.completed);
 }
 
 void FakeTarget::settle() {
@@ -31,7 +30,7 @@ void FakeTarget::restart(Duration down) {
   settle();
   is_up_ = false;
   for (const auto& [id, listener] : listeners_) listener.broke();
-  counts_.clear();
+  for (auto& [client, account] : accounts_) account.received = account.completed = 0;
   ++boot_;
   world_.tell("target", "restarts down=" + seconds_text(down));
   world_.after(down, [this] {
@@ -48,7 +47,8 @@ controller::TargetSample FakeTarget::sample(const std::string& run) {
   s.boot_id = "boot-" + std::to_string(boot_);
   s.allocator = "glibc";
   s.address_space_bytes = s.rss_bytes = 1 << 20;
-  for (const auto& [client, counts] : counts_) {
+  for (const auto& [client, counts] : accounts_) {
+    if (counts.received == 0) continue;
     s.received += counts.received;
     s.completed += counts.completed;
     if (client.run == run)

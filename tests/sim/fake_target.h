@@ -55,28 +55,29 @@ class FakeTarget {
   void forget(std::uint64_t listener) { listeners_.erase(listener); }
 
   bool is_up() const { return is_up_; }
-  void received(const Client& client, std::uint64_t count);
-  void completed(const Client& client, std::uint64_t count);
+  // A client's truth, and the counters of this boot. Stays where it is.
+  struct Account {
+    Truth truth;
+    std::uint64_t received = 0;
+    std::uint64_t completed = 0;
+  };
+  Account& account(const Client& client) { return accounts_[client]; }
+  static void received(Account& account, std::uint64_t count);
+  static void completed(Account& account, std::uint64_t count);
   void restart(Duration down);
 
-  Truth& truth(const Client& client) { return truth_[client]; }
-  const std::map<Client, Truth>& all_truth() const { return truth_; }
+  Truth& truth(const Client& client) { return accounts_[client].truth; }
+  const std::map<Client, Account>& accounts() const { return accounts_; }
   void settle();
   // As the statistics service would answer now. Requires is_up().
   controller::TargetSample sample(const std::string& run);
   std::uint64_t restarts() const { return boot_ - 1; }
 
  private:
-  struct Counts {
-    std::uint64_t received = 0;
-    std::uint64_t completed = 0;
-  };
-
   World& world_;
   bool is_up_ = true;
   std::uint64_t boot_ = 1;
-  std::map<Client, Counts> counts_;  // of this boot
-  std::map<Client, Truth> truth_;
+  std::map<Client, Account> accounts_;
   std::map<std::uint64_t, Listener> listeners_;
   std::uint64_t last_listener_ = 0;
 };

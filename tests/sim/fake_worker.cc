@@ -11,6 +11,7 @@ using namespace std::chrono_literals;
 
 FakeWorker::FakeWorker(Setting setting, ShareTimeline timeline)
     : setting_(std::move(setting)),
+      account_(setting_.target.account(setting_.client)),
       timeline_(std::move(timeline)),
       recorder_(setting_.ring),
       random_(setting_.seed) {
@@ -207,7 +208,7 @@ void FakeWorker::pass(Instant until) {
     return;
   }
   if (std::exchange(stuck_since_, kNever) != kNever) {
-    setting_.target.received(setting_.client, std::exchange(unheard_, 0));
+    FakeTarget::received(account_, std::exchange(unheard_, 0));
     if (established_ == 0 && setting_.target.is_up() && state_ == State::running)
       fit_connections(from);
   }
@@ -237,11 +238,11 @@ void FakeWorker::call(Instant from, Instant until) {
 void FakeWorker::send(Instant at) {
   recorder_.request_sent({at, at});
   ++in_flight_;
-  Truth& truth = setting_.target.truth(setting_.client);
+  Truth& truth = account_.truth;
   ++truth.sent;
   ++truth.sent_in_epoch[timeline_.segments[segment_].epoch];
   if (setting_.reaches_target())
-    setting_.target.received(setting_.client, 1);
+    FakeTarget::received(account_, 1);
   else
     ++unheard_;
   if (!std::exchange(first_request_said_, true)) setting_.first_request(at);
@@ -254,9 +255,9 @@ void FakeWorker::finish(Outcome outcome, Instant at) {
   else
     recorder_.request_failed(outcome, 3, name(outcome), times, at);
   --in_flight_;
-  ++setting_.target.truth(setting_.client).outcomes[index(outcome)];
+  ++account_.truth.outcomes[index(outcome)];
   if (outcome == Outcome::ok || outcome == Outcome::application_error)
-    setting_.target.completed(setting_.client, 1);
+    FakeTarget::completed(account_, 1);
 }
 
 Outcome FakeWorker::draw_outcome() {

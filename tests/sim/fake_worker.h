@@ -95,6 +95,7 @@ class FakeWorker {
   Instant now() const { return setting_.clock.boottime(setting_.world.now()); }
 
   Setting setting_;
+  FakeTarget::Account& account_;
   ShareTimeline timeline_;
   agent::Recorder recorder_;
   Random random_;

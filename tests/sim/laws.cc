@@ -68,8 +68,9 @@ std::map<Account, Sums> check_records(World& world, const StoreFile::Run& run) {
 // What is stored against what was really done.
 void check_truth(Cluster& cluster, const std::string& run, const std::map<Account, Sums>& stored) {
   World& world = cluster.world();
-  for (const auto& [client, truth] : cluster.target().all_truth()) {
+  for (const auto& [client, counts] : cluster.target().accounts()) {
     if (client.run != run) continue;
+    const Truth& truth = counts.truth;
     const Account account{client.agent, client.incarnation};
     const auto it = stored.find(account);
     const Sums sums = it == stored.end() ? Sums{} : it->second;
@@ -127,8 +128,8 @@ bool has_strangers(Cluster& cluster, const StoreFile::Run& run) {
               }));
     });
   };
-  return std::ranges::any_of(cluster.target().all_truth(), [&](const auto& one) {
-    const auto& [client, truth] = one;
+  return std::ranges::any_of(cluster.target().accounts(), [&](const auto& one) {
+    const Client& client = one.first;
     return client.run == run.info.id && cluster.was_cloned(client.agent) && !is_known(client);
   });
 }

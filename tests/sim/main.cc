@@ -177,19 +177,26 @@ int main(int argc, char** argv) {
   HistoryResult total;
   std::uint64_t done = 0;
   std::uint64_t failed = 0;
+  std::string seeds;  // that broke a law
   for (std::uint64_t i = 0; i < arguments.histories; ++i) {
     ++done;
     if (run_one(arguments.seed + i, arguments, total)) continue;
-    ++failed;
+    std::fflush(stdout);
+    seeds += (failed++ == 0 ? "" : ", ") + std::to_string(arguments.seed + i);
     if (!arguments.keep_going) break;
   }
   const double hours = std::chrono::duration<double>(total.simulated).count() / 3600;
-  std::printf(arguments.json
-                  ? "{\"histories\": %llu, \"broken\": %llu, \"faults\": %llu, \"power_cuts\": "
-                    "%llu, \"records\": %llu, \"events\": %llu, \"hours\": %.1f}\n"
-                  : "sim: %llu histories, %llu broke a law; %llu faults, %llu power cuts, "
-                    "%llu records, %llu events, %.1f h simulated\n",
-              text(done), text(failed), text(total.faults), text(total.power_cuts),
-              text(total.records), text(total.events), hours);
+  if (arguments.json)
+    std::printf(
+        "{\"histories\": %llu, \"broken\": [%s], \"faults\": %llu, \"power_cuts\": %llu, "
+        "\"records\": %llu, \"events\": %llu, \"hours\": %.1f}\n",
+        text(done), seeds.c_str(), text(total.faults), text(total.power_cuts), text(total.records),
+        text(total.events), hours);
+  else
+    std::printf(
+        "sim: %llu histories, %llu broke a law; %llu faults, %llu power cuts, %llu records, "
+        "%llu events, %.1f h simulated\n",
+        text(done), text(failed), text(total.faults), text(total.power_cuts), text(total.records),
+        text(total.events), hours);
   return failed == 0 ? 0 : 1;
 }
