@@ -54,6 +54,29 @@ void FakeCrew::post(std::function<void()> what) {
   });
 }
 
+// On a busy PC one hears of it late, when others have acted on it.
+void FakeCrew::order(std::size_t worker, std::function<void(FakeWorker&)> what) {
+  World& world = setting_.world;
+  const Duration takes = world.chance(0.02) ? world.between(0s, 60ms) : world.between(1us, 300us);
+  ordered_until_.resize(workers_.size());
+  Moment& at = ordered_until_[worker];
+  at = std::max(at, world.now() + takes);
+  world.at(at, [weak = weak_from_this(), worker, what = std::move(what)] {
+    const auto self = weak.lock();
+    if (!self || self->is_released_) return;
+    const auto hear = [self, worker, what] {
+      if (self->is_released_) return;
+      what(*self->workers_[worker]);
+      self->tell_load();
+      self->wake_workers();
+    };
+    if (self->is_frozen_)
+      self->unheard_.push_back(hear);
+    else
+      hear();
+  });
+}
+
 void FakeCrew::add_worker(const ShareTimeline& timeline) {
   const std::size_t i = workers_.size();
   auto ring = agent::SlotRing::create(
@@ -115,7 +138,7 @@ void FakeCrew::change(const ShareTimeline& next, std::uint32_t epoch, Instant at
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     changing_.back().missing.insert(i);
     merger_.join(i, at - t0_);
-    workers_[i]->change(part_of(next, i), epoch, at);
+    order(i, [part = part_of(next, i), epoch, at](FakeWorker& w) { w.change(part, epoch, at); });
   }
   while (workers_.size() < most_threads(next)) {
     merger_.join(workers_.size(), at - t0_);
@@ -140,15 +163,13 @@ void FakeCrew::changed_over(std::size_t worker, Instant at) {
 
 void FakeCrew::lease(Instant end) {
   lease_end_ = end;
-  for (const auto& w : workers_) w->lease(end);
-  tell_load();
-  wake_workers();
+  for (std::size_t i = 0; i < workers_.size(); ++i)
+    order(i, [end](FakeWorker& w) { w.lease(end); });
 }
 
 void FakeCrew::stop(Instant at, Duration drain) {
-  for (const auto& w : workers_) w->stop(at, drain);
-  tell_load();
-  wake_workers();
+  for (std::size_t i = 0; i < workers_.size(); ++i)
+    order(i, [at, drain](FakeWorker& w) { w.stop(at, drain); });
 }
 
 void FakeCrew::release_intervals(const std::vector<std::uint64_t>& taken) {
@@ -199,6 +220,7 @@ void FakeCrew::thaw() {
   wake_at_ = FakeWorker::kNever;
   for (const auto& w : workers_) w->slept();
   settle();
+  for (const auto& hear : std::exchange(unheard_, {})) hear();
 }
 
 void FakeCrew::release() {

@@ -85,6 +85,8 @@ class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
   };
 
   void add_worker(const ShareTimeline& timeline);
+  // From the control thread to a worker's, in order.
+  void order(std::size_t worker, std::function<void(FakeWorker&)> what);
   void changed_over(std::size_t worker, Instant at);
   void post(std::function<void()> what);  // from a worker's thread to the control thread
   void closed(std::size_t worker, Record record);
@@ -99,6 +101,8 @@ class FakeCrew : public std::enable_shared_from_this<FakeCrew> {
   agent::IntervalMerger merger_;
   std::vector<std::unique_ptr<FakeWorker>> workers_;
   std::vector<std::shared_ptr<agent::SlotRing>> rings_;  // of each worker
+  std::vector<Moment> ordered_until_;                    // of each worker: its last order arrives
+  std::vector<std::function<void()>> unheard_;           // orders that came while it was stopped
   std::vector<std::uint64_t> closed_;                    // intervals of each worker
   std::vector<std::uint64_t> taken_;                     // of those, in the spool
   std::deque<Changing> changing_;                        // ascending
