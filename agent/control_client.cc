@@ -116,7 +116,7 @@ class ControlClient::Core : public std::enable_shared_from_this<Core> {
     callbacks_.up();
   }
 
-  void send(const AgentMessage& message) {
+  void send(AgentMessage message) {
     if (!stream_ || !can_write_) return;
     if (queue_.size() >= kMaxQueue) {
       disconnect();
@@ -126,6 +126,8 @@ class ControlClient::Core : public std::enable_shared_from_this<Core> {
       });
       return;
     }
+    if (auto* heartbeat = std::get_if<Heartbeat>(&message))
+      heartbeat->wall_clock_offset = wall_clock_offset();
     queue_.push_back(to_wire(message));
     write_next();
   }

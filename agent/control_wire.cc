@@ -50,6 +50,7 @@ void put(const Heartbeat& m, v1::AgentMessage& out) {
   h.set_t1_agent_ns(to_ns(m.sent));
   h.set_offset_ns(m.offset.count());
   h.set_offset_bound_ns(m.bound.count());
+  h.set_wall_clock_offset_ns(m.wall_clock_offset.count());
 }
 
 void put(const Problem& m, v1::Problem& out) {

@@ -42,6 +42,12 @@ std::string head(const ops::v1::StatusReply& reply) {
   text += seconds(live.elapsed_ms()) + " of " + seconds(live.planned_ms()) + ", " +
           format_count(run.requests()) + " requests, " + format_count(live.connections()) +
           " connections (" + format_count(live.leased()) + " under a lease)\n";
+  if (!live.store_trouble().empty()) {
+    std::uint64_t waiting = 0;
+    for (const auto& a : live.agents()) waiting += a.records_waiting();
+    text += "TROUBLE: " + live.store_trouble() + " (" + format_count(waiting) +
+            " records wait on the agents by their last word)\n";
+  }
   if (!live.spread().empty()) text += live.spread() + "\n";
   if (!live.under_way().empty()) text += "being prepared: " + live.under_way() + "\n";
   if (live.queued() > 0) text += std::to_string(live.queued()) + " more changes wait\n";
@@ -106,6 +112,7 @@ Json json_of(const ops::v1::LiveStatus& live) {
            {"spread", live.spread()},
            {"under_way", live.under_way()},
            {"queued", live.queued()},
+           {"store_trouble", live.store_trouble()},
            {"agents", Json::array()}};
   for (const auto& a : live.agents()) {
     out["agents"].push_back({{"agent", a.name()},

@@ -134,7 +134,10 @@ class Controller::Impl {
     return {[post](std::vector<Mark> marks) { post(event::Committed{std::move(marks)}); },
             [post](std::string why) { post(event::StoreInTrouble{std::move(why)}); },
             [post] { post(event::StoreRecovered{}); },
-            [post](std::uint64_t term) { post(event::StoreTakenOver{term}); }};
+            [post](std::uint64_t term) { post(event::StoreTakenOver{term}); },
+            [post](RunEvent::Severity severity, std::string text) {
+              post(event::StoreNote{severity, std::move(text)});
+            }};
   }
 
   void tick() {

@@ -121,11 +121,19 @@ void Coordinator::on(event::BarrierPassed& e, Instant now) {
 }
 
 void Coordinator::on(event::StoreInTrouble& e, Instant now) {
+  store_trouble_ = e.why;
   log(Severity::error, "store trouble cause=\"" + e.why + "\"");
-  log_in_runs(Severity::error, e.why, now);
+  // A warning to the runs: what agents keep until it is over is not lost.
+  log_in_runs(Severity::warning, e.why, now);
+}
+
+void Coordinator::on(event::StoreNote& e, Instant now) {
+  log(e.severity, "store cause=\"" + e.text + "\"");
+  log_in_runs(e.severity, e.text, now);
 }
 
 void Coordinator::on(event::StoreRecovered&, Instant now) {
+  store_trouble_.clear();
   log(Severity::info, "the store can be written again");
   log_in_runs(Severity::info, "the store can be written again", now);
 }

@@ -69,6 +69,7 @@ class Coordinator {
   void on(event::BarrierPassed& e, Instant now);
   void on(event::StoreInTrouble& e, Instant now);
   void on(event::StoreRecovered& e, Instant now);
+  void on(event::StoreNote& e, Instant now);
   void on(event::StoreTakenOver& e, Instant now);
   void on(event::Sampled& e, Instant now);
   void on(event::Submit& e, Instant now);
@@ -135,6 +136,7 @@ class Coordinator {
   const std::string cluster_;
   const std::uint64_t term_;
   Instant alive_due_;
+  std::string store_trouble_;  // why it cannot be written; empty: it can
   Registry registry_;
   std::map<StreamId, Instant> silent_streams_;  // opened, no hello yet
   std::map<std::string, std::unique_ptr<LiveRun>> live_;

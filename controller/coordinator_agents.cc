@@ -1,6 +1,9 @@
 #include "controller/coordinator.h"
 
 #include <algorithm>
+#include <chrono>
+
+#include "common/units.h"
 
 // What agents say: streams, then one function per message, in the order of agent_events.h.
 
@@ -156,9 +159,15 @@ void Coordinator::acknowledge_closed(const Speaker& who, const std::string& run,
 }
 
 void Coordinator::said(const Speaker& who, AgentHeartbeat& m, Instant now) {
-  registry_.heartbeat(who.stream, m.offset_ns, m.offset_bound_ns, now);
+  const Duration step = registry_.heartbeat(who.stream, m, now);
   SendHeartbeatReply reply{m.t1_agent_ns, m.t2_controller_ns};
   for (LiveRun* run : live_runs_of(who.id)) {
+    if (step != Duration{}) {
+      run->log(Severity::warning,
+               "clock stepped agent=" + who.name +
+                   " by=" + format_duration(std::chrono::round<std::chrono::milliseconds>(step)),
+               now);
+    }
     learn_start(*run, *registry_.find(who.stream), now);
     const Duration lease = run->lease(who.id, who.incarnation, now);
     if (lease == Duration{}) continue;

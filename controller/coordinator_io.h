@@ -46,6 +46,10 @@ struct StoreInTrouble {
   std::string why;
 };
 struct StoreRecovered {};
+struct StoreNote {
+  RunEvent::Severity severity = RunEvent::Severity::warning;
+  std::string text;
+};
 // Another controller has the store now: nothing more can be written.
 struct StoreTakenOver {
   std::uint64_t term = 0;  // of the other one
@@ -105,12 +109,12 @@ struct ShutDown {};
 
 }  // namespace event
 
-using Event =
-    std::variant<event::StreamOpened, event::StreamClosed, event::FromAgent, event::Committed,
-                 event::BarrierPassed, event::StoreInTrouble, event::StoreRecovered,
-                 event::StoreTakenOver, event::Sampled, event::Submit, event::Withdraw,
-                 event::Watch, event::WatcherLeft, event::Stop, event::ChangeRun, event::AskStatus,
-                 event::ListRuns, event::ListAgents, event::Tick, event::ShutDown>;
+using Event = std::variant<event::StreamOpened, event::StreamClosed, event::FromAgent,
+                           event::Committed, event::BarrierPassed, event::StoreInTrouble,
+                           event::StoreRecovered, event::StoreNote, event::StoreTakenOver,
+                           event::Sampled, event::Submit, event::Withdraw, event::Watch,
+                           event::WatcherLeft, event::Stop, event::ChangeRun, event::AskStatus,
+                           event::ListRuns, event::ListAgents, event::Tick, event::ShutDown>;
 
 namespace action {
 

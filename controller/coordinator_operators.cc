@@ -95,7 +95,10 @@ void Coordinator::on(event::ChangeRun& e, Instant now) {
 void Coordinator::on(event::AskStatus& e, Instant now) {
   action::AnswerStatus answer{e.token, e.run, {}};
   const auto it = live_.find(e.run);
-  if (it != live_.end()) answer.live = it->second->status(now);
+  if (it != live_.end()) {
+    answer.live = it->second->status(now);
+    answer.live->live->store_trouble = store_trouble_;
+  }
   actions_.emplace_back(std::move(answer));
 }
 

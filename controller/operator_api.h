@@ -112,6 +112,7 @@ struct LiveStatus {
   std::string spread;
   std::string under_way;
   std::uint32_t queued = 0;
+  std::string store_trouble;  // why the store cannot be written; empty: it can
   std::vector<AgentStatus> agents;
 };
 

@@ -189,6 +189,7 @@ void fill(ops::v1::LiveStatus& out, const LiveStatus& live) {
   out.set_spread(live.spread);
   out.set_under_way(live.under_way);
   out.set_queued(live.queued);
+  out.set_store_trouble(live.store_trouble);
   for (const AgentStatus& agent : live.agents) fill(*out.add_agents(), agent);
 }
 

@@ -1,6 +1,7 @@
 #include "controller/registry.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "common/units.h"
@@ -100,7 +101,10 @@ Registry::Admission Registry::hello_again(AgentEntry& entry, StreamId stream,
   }
   result.accepted = true;
   result.is_back = hello.incarnation == entry.hello.incarnation;
-  if (!result.is_back) result.restarted = entry.hello.incarnation;
+  if (!result.is_back) {
+    result.restarted = entry.hello.incarnation;
+    entry.wall_clock_offset_ns = 0;  // its machine may have been restarted, too
+  }
   result.replaced = entry.stream;
   rename(entry, hello.name, reserved);
   result.name = entry.name;
@@ -139,13 +143,17 @@ void Registry::rename(AgentEntry& entry, const std::string& wanted, const Reserv
   entry.name = free_name(entry.id, wanted, reserved);
 }
 
-void Registry::heartbeat(StreamId stream, std::int64_t offset_ns, std::int64_t offset_bound_ns,
-                         Instant now) {
-  if (AgentEntry* a = find_stream(stream)) {
-    a->offset_ns = offset_ns;
-    a->offset_bound_ns = offset_bound_ns;
-  }
+Duration Registry::heartbeat(StreamId stream, const AgentHeartbeat& heartbeat, Instant now) {
   seen(stream, now);
+  AgentEntry* a = find_stream(stream);
+  if (a == nullptr) return {};
+  a->offset_ns = heartbeat.offset_ns;
+  a->offset_bound_ns = heartbeat.offset_bound_ns;
+  const std::int64_t before =
+      std::exchange(a->wall_clock_offset_ns, heartbeat.wall_clock_offset_ns);
+  if (before == 0 || heartbeat.wall_clock_offset_ns == 0) return {};
+  const Duration step(heartbeat.wall_clock_offset_ns - before);
+  return std::chrono::abs(step) > kClockStep ? step : Duration{};
 }
 
 void Registry::seen(StreamId stream, Instant now) {

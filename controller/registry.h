@@ -32,6 +32,7 @@ namespace spate::controller {
 inline constexpr Duration kHeartbeatInterval = std::chrono::seconds(1);
 inline constexpr Duration kSuspectAfter = std::chrono::milliseconds(2500);
 inline constexpr Duration kLostAfter = std::chrono::seconds(5);
+inline constexpr Duration kClockStep = std::chrono::milliseconds(500);
 inline constexpr std::size_t kMaxLost = 100;
 inline constexpr std::size_t kMaxAgentName = 64;
 
@@ -49,6 +50,7 @@ struct AgentEntry {
   Instant stream_broke_at{};  // meaningful without a stream
   std::int64_t offset_ns = 0;
   std::int64_t offset_bound_ns = 0;
+  std::int64_t wall_clock_offset_ns = 0;  // 0: not known
 };
 
 class Registry {
@@ -66,8 +68,9 @@ class Registry {
   using Reserved = std::map<std::string, std::string>;
   Admission hello(StreamId stream, const AgentHello& hello, Instant now,
                   const Reserved& reserved = {});
-  void heartbeat(StreamId stream, std::int64_t offset_ns, std::int64_t offset_bound_ns,
-                 Instant now);
+  // By how much its machine's wall clock was set since the heartbeat before, if by more than
+  // kClockStep; else zero.
+  Duration heartbeat(StreamId stream, const AgentHeartbeat& heartbeat, Instant now);
   // Any message is a sign of life.
   void seen(StreamId stream, Instant now);
   void stream_broke(StreamId stream, Instant now);

@@ -470,11 +470,12 @@ class Store::Writer {
     }
     if (!marks.empty() && callbacks_.committed) callbacks_.committed(std::move(marks));
     for (const std::string& why : std::exchange(rejected_, {})) {
-      if (callbacks_.trouble) callbacks_.trouble("the store " + path_ + " refused a row: " + why);
+      note(RunEvent::Severity::error, "the store " + path_ + " refused a row: " + why);
     }
-    if (dropped_ > 0 && callbacks_.trouble) {
-      callbacks_.trouble(std::to_string(std::exchange(dropped_, 0)) +
-                         " samples and events were dropped while the store could not be written");
+    if (dropped_ > 0) {
+      note(RunEvent::Severity::warning,
+           std::to_string(std::exchange(dropped_, 0)) +
+               " samples and events were dropped while the store could not be written");
     }
     for (const Entry& entry : written) {
       if (entry.done) entry.done();
@@ -502,10 +503,16 @@ class Store::Writer {
       db_->tryExec("ROLLBACK");
       rollup_ = std::make_unique<Rollup>(*db_, policy_);
       // Nothing is lost, the file only stays larger. What is wrong with it stops the next commit.
-      if (!std::exchange(is_rollup_failing_, true) && callbacks_.trouble)
-        callbacks_.trouble("cannot merge old records in the store " + path_ + ": " + e.what());
+      if (!std::exchange(is_rollup_failing_, true)) {
+        note(RunEvent::Severity::warning,
+             "cannot merge old records in the store " + path_ + ": " + e.what());
+      }
       return false;
     }
+  }
+
+  void note(RunEvent::Severity severity, std::string text) {
+    if (callbacks_.note) callbacks_.note(severity, std::move(text));
   }
 
   void in_trouble(const std::string& why) {

@@ -48,10 +48,12 @@ class Store {
   struct Callbacks {
     std::function<void(std::vector<Mark>)>
         committed;                             // the highest mark per (run, agent, incarnation)
-    std::function<void(std::string)> trouble;  // for the user
+    std::function<void(std::string)> trouble;  // nothing can be written, until `recovered`
     std::function<void()> recovered;
     // Another controller has raised the term: nothing is written any more.
     std::function<void(std::uint64_t term)> taken_over = {};
+    // What else the user should know.
+    std::function<void(RunEvent::Severity, std::string)> note = {};
   };
 
   // `path`'s directories are made. Callbacks may be empty.

@@ -311,6 +311,36 @@ TEST_F(RestartTest, AnAgentThatCouldNotRejoinBeforeIsToldOfAStopAndWaitedFor) {
   EXPECT_EQ(coordinator_->live_run(run)->run().stage(), RunStage::draining);
 }
 
+TEST_F(CoordinatorTest, AStoreThatCouldNotBeWrittenForAWhileIsToldAndIsNoReason) {
+  start();
+  const std::string run = start_run();
+  step(event::StoreInTrouble{"disk full"});
+  step(event::AskStatus{++token_, run});
+  EXPECT_EQ(last<action::AnswerStatus>()->live->live->store_trouble, "disk full");
+  EXPECT_THAT(events_, HasSubstr("disk full"));
+  FakeAgent one("pc-1", 1), two("pc-2", 1);
+  for (int s = 0; s < 60; ++s) {
+    say("pc-1", record(one, run, seconds(s)));
+    say("pc-2", record(two, run, seconds(s)));
+  }
+  commit();
+  step(event::StoreRecovered{});
+  step(event::AskStatus{++token_, run});
+  EXPECT_EQ(last<action::AnswerStatus>()->live->live->store_trouble, "");
+  pass(seconds(60));
+  say("pc-1", AgentFinished{run, 60, "completed"});
+  say("pc-2", AgentFinished{run, 60, "completed"});
+  EXPECT_EQ(outcome_[run].verdict, "VALID");
+}
+
+TEST_F(CoordinatorTest, TellsRunsThatAnAgentsClockWasSet) {
+  start();
+  const std::string run = start_run();
+  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 7'200'000'000'000});
+  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 3'600'000'000'000});
+  EXPECT_THAT(events_, HasSubstr("clock stepped agent=pc-1 by=-1h"));
+}
+
 TEST_F(CoordinatorTest, GrantsLeasesWhileARunIsLive) {
   start();
   const std::string run = start_run();

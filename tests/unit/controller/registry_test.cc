@@ -101,9 +101,22 @@ TEST_F(RegistryTest, RefusesNamesThatCannotTravel) {
   EXPECT_FALSE(registry_.hello(1, hello("a\nb", 7), now_).accepted);
 }
 
+TEST_F(RegistryTest, SaysWhenAWallClockWasSet) {
+  constexpr std::int64_t kHour = 3'600'000'000'000;
+  const auto beat = [&](std::int64_t wall_clock_offset_ns) {
+    return registry_.heartbeat(1, {.wall_clock_offset_ns = wall_clock_offset_ns}, now_);
+  };
+  registry_.hello(1, hello("pc", 7), now_);
+  EXPECT_EQ(beat(5 * kHour), Duration{}) << "the first one";
+  EXPECT_EQ(beat(5 * kHour + 400'000'000), Duration{}) << "slewed";
+  EXPECT_EQ(beat(4 * kHour + 400'000'000), Duration(-kHour));
+  EXPECT_EQ(beat(4 * kHour + 400'000'000), Duration{});
+  EXPECT_EQ(beat(0), Duration{}) << "an agent that does not say";
+}
+
 TEST_F(RegistryTest, SuspectsASilentAgentAndLosesItAfterFiveSeconds) {
   registry_.hello(1, hello("pc", 7), now_);
-  registry_.heartbeat(1, 5, 6, now_ + seconds(1));
+  registry_.heartbeat(1, {.offset_ns = 5, .offset_bound_ns = 6}, now_ + seconds(1));
   EXPECT_TRUE(registry_.tick(now_ + seconds(3)).empty());
   EXPECT_EQ(registry_.find("pc")->state, AgentState::online);
   EXPECT_TRUE(registry_.tick(now_ + milliseconds(3500)).empty());
