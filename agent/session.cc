@@ -209,7 +209,8 @@ void Session::on(const HeartbeatReply& m) {
 
 void Session::beat() {
   const auto e = clock_.estimate(now_);
-  send(Heartbeat{now_, e ? e->offset : Duration::zero(), e ? e->bound : Duration(-1)});
+  send(Heartbeat{
+      now_, e ? e->offset : Duration::zero(), e ? e->bound : Duration(-1), spool_.trouble(), {}});
   beat_due_ = now_ + beat_every_;
 }
 

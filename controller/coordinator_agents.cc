@@ -159,15 +159,10 @@ void Coordinator::acknowledge_closed(const Speaker& who, const std::string& run,
 }
 
 void Coordinator::said(const Speaker& who, AgentHeartbeat& m, Instant now) {
-  const Duration step = registry_.heartbeat(who.stream, m, now);
+  const Registry::News news = registry_.heartbeat(who.stream, m, now);
   SendHeartbeatReply reply{m.t1_agent_ns, m.t2_controller_ns};
   for (LiveRun* run : live_runs_of(who.id)) {
-    if (step != Duration{}) {
-      run->log(Severity::warning,
-               "clock stepped agent=" + who.name +
-                   " by=" + format_duration(std::chrono::round<std::chrono::milliseconds>(step)),
-               now);
-    }
+    tell_news(*run, who, news, now);
     learn_start(*run, *registry_.find(who.stream), now);
     const Duration lease = run->lease(who.id, who.incarnation, now);
     if (lease == Duration{}) continue;
@@ -175,6 +170,23 @@ void Coordinator::said(const Speaker& who, AgentHeartbeat& m, Instant now) {
     reply.lease = lease;
   }
   send(who.stream, std::move(reply));
+}
+
+void Coordinator::tell_news(LiveRun& run, const Speaker& who, const Registry::News& news,
+                            Instant now) {
+  if (news.clock_step != Duration{}) {
+    const auto step = std::chrono::round<std::chrono::milliseconds>(news.clock_step);
+    run.log(Severity::warning, "clock stepped agent=" + who.name + " by=" + format_duration(step),
+            now);
+  }
+  if (!news.is_trouble_new) return;
+  const std::string& trouble = registry_.find(who.stream)->trouble;
+  if (trouble.empty()) {
+    run.log(Severity::info, "spool works again agent=" + who.name, now);
+  } else {
+    run.log(Severity::warning, "spool in trouble agent=" + who.name + " cause=\"" + trouble + "\"",
+            now);
+  }
 }
 
 // After a reboot of this machine the agents know the run's T by clocks that went on.

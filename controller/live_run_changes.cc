@@ -207,6 +207,7 @@ AgentStatus LiveRun::agent_status(std::size_t i, Instant now) const {
     status.state = std::string(name(entry->state));
     status.clock_offset_ns = entry->offset_ns;
     status.clock_bound_ns = entry->offset_bound_ns;
+    status.note = entry->trouble;
     for (const AgentAccount& account : entry->hello.accounts) {
       if (account.run != id()) continue;
       const std::uint64_t stored = ledger_.committed_mark(agent.name, account.incarnation);
@@ -219,7 +220,7 @@ AgentStatus LiveRun::agent_status(std::size_t i, Instant now) const {
   status.epoch = state.epoch;
   status.connections = state.connections;
   if (state.lease_wall_ms != 0) status.lease_until = rfc3339(state.lease_wall_ms);
-  status.note = state.note;
+  if (!state.note.empty()) status.note += (status.note.empty() ? "" : "; ") + state.note;
   return status;
 }
 

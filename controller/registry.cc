@@ -104,6 +104,7 @@ Registry::Admission Registry::hello_again(AgentEntry& entry, StreamId stream,
   if (!result.is_back) {
     result.restarted = entry.hello.incarnation;
     entry.wall_clock_offset_ns = 0;  // its machine may have been restarted, too
+    entry.trouble.clear();
   }
   result.replaced = entry.stream;
   rename(entry, hello.name, reserved);
@@ -143,17 +144,20 @@ void Registry::rename(AgentEntry& entry, const std::string& wanted, const Reserv
   entry.name = free_name(entry.id, wanted, reserved);
 }
 
-Duration Registry::heartbeat(StreamId stream, const AgentHeartbeat& heartbeat, Instant now) {
+Registry::News Registry::heartbeat(StreamId stream, const AgentHeartbeat& heartbeat, Instant now) {
   seen(stream, now);
   AgentEntry* a = find_stream(stream);
   if (a == nullptr) return {};
   a->offset_ns = heartbeat.offset_ns;
   a->offset_bound_ns = heartbeat.offset_bound_ns;
+  News news;
+  news.is_trouble_new = std::exchange(a->trouble, heartbeat.trouble) != heartbeat.trouble;
   const std::int64_t before =
       std::exchange(a->wall_clock_offset_ns, heartbeat.wall_clock_offset_ns);
-  if (before == 0 || heartbeat.wall_clock_offset_ns == 0) return {};
+  if (before == 0 || heartbeat.wall_clock_offset_ns == 0) return news;
   const Duration step(heartbeat.wall_clock_offset_ns - before);
-  return std::chrono::abs(step) > kClockStep ? step : Duration{};
+  if (std::chrono::abs(step) > kClockStep) news.clock_step = step;
+  return news;
 }
 
 void Registry::seen(StreamId stream, Instant now) {

@@ -51,6 +51,7 @@ struct AgentEntry {
   std::int64_t offset_ns = 0;
   std::int64_t offset_bound_ns = 0;
   std::int64_t wall_clock_offset_ns = 0;  // 0: not known
+  std::string trouble;                    // of its spool; empty: none
 };
 
 class Registry {
@@ -68,9 +69,12 @@ class Registry {
   using Reserved = std::map<std::string, std::string>;
   Admission hello(StreamId stream, const AgentHello& hello, Instant now,
                   const Reserved& reserved = {});
-  // By how much its machine's wall clock was set since the heartbeat before, if by more than
-  // kClockStep; else zero.
-  Duration heartbeat(StreamId stream, const AgentHeartbeat& heartbeat, Instant now);
+  // What is new since the heartbeat before.
+  struct News {
+    Duration clock_step{};  // by which its machine's wall clock was set, if more than kClockStep
+    bool is_trouble_new = false;  // trouble began, is another one, or is over
+  };
+  News heartbeat(StreamId stream, const AgentHeartbeat& heartbeat, Instant now);
   // Any message is a sign of life.
   void seen(StreamId stream, Instant now);
   void stream_broke(StreamId stream, Instant now);

@@ -333,12 +333,17 @@ TEST_F(CoordinatorTest, AStoreThatCouldNotBeWrittenForAWhileIsToldAndIsNoReason)
   EXPECT_EQ(outcome_[run].verdict, "VALID");
 }
 
-TEST_F(CoordinatorTest, TellsRunsThatAnAgentsClockWasSet) {
+TEST_F(CoordinatorTest, TellsRunsOfAnAgentsClockAndDisk) {
   start();
   const std::string run = start_run();
-  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 7'200'000'000'000});
-  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 3'600'000'000'000});
+  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 7'200'000'000'000, ""});
+  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 3'600'000'000'000, "disk full"});
   EXPECT_THAT(events_, HasSubstr("clock stepped agent=pc-1 by=-1h"));
+  EXPECT_THAT(events_, HasSubstr("spool in trouble agent=pc-1 cause=\"disk full\""));
+  step(event::AskStatus{++token_, run});
+  EXPECT_EQ(last<action::AnswerStatus>()->live->live->agents[0].note, "disk full");
+  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 3'600'000'000'000, ""});
+  EXPECT_THAT(events_, HasSubstr("spool works again agent=pc-1"));
 }
 
 TEST_F(CoordinatorTest, GrantsLeasesWhileARunIsLive) {

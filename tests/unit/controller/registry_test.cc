@@ -104,7 +104,9 @@ TEST_F(RegistryTest, RefusesNamesThatCannotTravel) {
 TEST_F(RegistryTest, SaysWhenAWallClockWasSet) {
   constexpr std::int64_t kHour = 3'600'000'000'000;
   const auto beat = [&](std::int64_t wall_clock_offset_ns) {
-    return registry_.heartbeat(1, {.wall_clock_offset_ns = wall_clock_offset_ns}, now_);
+    AgentHeartbeat heartbeat;
+    heartbeat.wall_clock_offset_ns = wall_clock_offset_ns;
+    return registry_.heartbeat(1, heartbeat, now_).clock_step;
   };
   registry_.hello(1, hello("pc", 7), now_);
   EXPECT_EQ(beat(5 * kHour), Duration{}) << "the first one";
@@ -116,7 +118,7 @@ TEST_F(RegistryTest, SaysWhenAWallClockWasSet) {
 
 TEST_F(RegistryTest, SuspectsASilentAgentAndLosesItAfterFiveSeconds) {
   registry_.hello(1, hello("pc", 7), now_);
-  registry_.heartbeat(1, {.offset_ns = 5, .offset_bound_ns = 6}, now_ + seconds(1));
+  registry_.heartbeat(1, AgentHeartbeat{0, 5, 6, 0, 0, ""}, now_ + seconds(1));
   EXPECT_TRUE(registry_.tick(now_ + seconds(3)).empty());
   EXPECT_EQ(registry_.find("pc")->state, AgentState::online);
   EXPECT_TRUE(registry_.tick(now_ + milliseconds(3500)).empty());
