@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/exit_code.h"
+#include "cli/local_cluster.h"
 #include "cli/session.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
@@ -119,6 +120,15 @@ void add_pausing(CLI::App& app, int& exit_code, const Verb& named, Pausing ask) 
   });
 }
 
+// The names that plans have for the target of --local.
+void resolve_local_target(Flags& flags) {
+  if (!flags.session.local) return;
+  const std::string& store = flags.session.store;
+  const auto live = live_local_cluster(store.empty() ? default_local_store() : store);
+  if (!live) return;
+  for (std::string& a : flags.assignments) a = with_local_target(a, *live);
+}
+
 double percent_of(const std::string& text) {
   std::size_t used = 0;
   const double percent = std::stod(text, &used);
@@ -153,6 +163,7 @@ void add_set(CLI::App& app, int& exit_code) {
                    "rotation's guard) when it opens or closes connections, else nothing")
       ->type_name("D");
   verb->callback([flags, &exit_code] {
+    resolve_local_target(*flags);
     // What no run would take is found before a controller is asked.
     std::vector<std::string> problems;
     for (const PlanProblem& p : parse_patch(flags->assignments).problems)
