@@ -67,8 +67,12 @@ std::string text_of(const ops::v1::SetReply& reply) {
   return text;
 }
 
-int refuse(const std::vector<std::string>& problems, int exit_code) {
+void say(const std::vector<std::string>& problems) {
   for (const std::string& problem : problems) std::fprintf(stderr, "spate: %s\n", problem.c_str());
+}
+
+int refuse(const std::vector<std::string>& problems, int exit_code) {
+  say(problems);
   std::fprintf(stderr, "spate: nothing was changed\n");
   return exit_code;
 }
@@ -80,8 +84,16 @@ int change(const Flags& flags, const Send& send) {
   if (!run) return fail(run.error());
   const auto reply = send(session->client(), *run);
   if (!reply) return fail(reply.error());
-  if (!reply->problems().empty())
-    return refuse({reply->problems().begin(), reply->problems().end()}, reply->exit_code());
+  const std::vector<std::string> problems{reply->problems().begin(), reply->problems().end()};
+  if (!problems.empty() && reply->is_undecided()) {
+    say(problems);
+    std::fprintf(stderr,
+                 "spate: whether it is made is not decided: `spate status %s` shows what became of "
+                 "it\n",
+                 run->c_str());
+    return reply->exit_code();
+  }
+  if (!problems.empty()) return refuse(problems, reply->exit_code());
   std::fputs(text_of(*reply).c_str(), stdout);
   return kPassed;
 }

@@ -182,6 +182,26 @@ void ChangeBook::learn_version(std::size_t agent, std::uint32_t epoch, Instant n
 
 void ChangeBook::on(const change_input::Tick&, Instant now) { redistribute(now); }
 
+// An operator's order that is not on its way to the store is given up. One that is cannot be taken
+// back: it is made when the store can be written again. The controller's own orders wait.
+void ChangeBook::on(const change_input::Unstorable& input, Instant now) {
+  std::deque<ChangeOrder> own;
+  for (ChangeOrder& order : std::exchange(queue_, {})) {
+    if (order.ticket == 0) {
+      own.push_back(std::move(order));
+    } else {
+      answer(order, refusal(input.why, 1));
+    }
+  }
+  queue_ = std::move(own);
+  if (!candidate_ || candidate_->order.ticket == 0) return;
+  if (!candidate_->is_storing) return refuse_candidate({input.why}, 1, now);
+  ChangeAnswer undecided = refusal(input.why, 1);
+  undecided.is_undecided = true;
+  answer(candidate_->order, std::move(undecided));
+  candidate_->order.ticket = 0;
+}
+
 void ChangeBook::on(const change_input::Ending&, Instant now) {
   is_ending_ = true;
   const std::string why = "the run is ending";

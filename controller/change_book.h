@@ -69,6 +69,7 @@ std::vector<Difference> differences(const Epoch& from, const Epoch& to,
 struct ChangeAnswer {
   std::vector<std::string> problems;  // not empty: refused, nothing has changed
   int exit_code = 0;                  // with problems: 2 wrong, 4 the epoch moved on, 1 else
+  bool is_undecided = false;          // with problems: it may be made all the same
   std::uint32_t epoch = 0;            // the present one if the epoch moved on
   std::uint32_t from_epoch = 0;       // in effect before it, at its instant
   Duration at{};                      // since T
@@ -118,16 +119,21 @@ struct Finished {
 struct Stored {
   std::uint32_t epoch = 0;
 };
+// Nothing can be stored, and has not for a while: whoever waits is told so.
+struct Unstorable {
+  std::string why;
+};
 // The run drains: no more changes.
 struct Ending {};
 struct Tick {};
 
 }  // namespace change_input
 
-using ChangeInput = std::variant<change_input::Order, change_input::Reply, change_input::Applied,
-                                 change_input::Away, change_input::Back, change_input::Restarted,
-                                 change_input::Lost, change_input::Finished, change_input::Stored,
-                                 change_input::Ending, change_input::Tick>;
+using ChangeInput =
+    std::variant<change_input::Order, change_input::Reply, change_input::Applied,
+                 change_input::Away, change_input::Back, change_input::Restarted,
+                 change_input::Lost, change_input::Finished, change_input::Stored,
+                 change_input::Unstorable, change_input::Ending, change_input::Tick>;
 
 namespace change_action {
 
@@ -243,6 +249,7 @@ class ChangeBook {
   void on(const change_input::Lost& input, Instant now);
   void on(const change_input::Finished& input, Instant now);
   void on(const change_input::Stored& input, Instant now);
+  void on(const change_input::Unstorable& input, Instant now);
   void on(const change_input::Ending& input, Instant now);
   void on(const change_input::Tick& input, Instant now);
 

@@ -327,8 +327,9 @@ class Controller::Impl {
     watchers_.clear();
     for (const auto& [token, done] : std::exchange(changes_, {})) {
       ChangeAnswer answer;
-      answer.problems = {reason + ": `spate status RUN` shows what became of the change"};
+      answer.problems = {reason};
       answer.exit_code = 1;
+      answer.is_undecided = true;
       done(answer);
     }
     samplers_.clear();  // of runs that go on; their timers would keep the loop

@@ -125,6 +125,7 @@ void Coordinator::on(event::StoreInTrouble& e, Instant now) {
   log(Severity::error, "store trouble cause=\"" + e.why + "\"");
   // A warning to the runs: what agents keep until it is over is not lost.
   log_in_runs(Severity::warning, e.why, now);
+  unstorable_at_ = now + kUnstorableAfter;
 }
 
 void Coordinator::on(event::StoreNote& e, Instant now) {
@@ -134,12 +135,18 @@ void Coordinator::on(event::StoreNote& e, Instant now) {
 
 void Coordinator::on(event::StoreRecovered&, Instant now) {
   store_trouble_.clear();
+  unstorable_at_.reset();
   log(Severity::info, "the store can be written again");
   log_in_runs(Severity::info, "the store can be written again", now);
 }
 
 void Coordinator::on(event::StoreTakenOver& e, Instant) {
   superseded(e.term, "another controller on this store");
+}
+
+std::string Coordinator::unstorable(const std::string& what, const std::string& hint) const {
+  return "the controller cannot store a " + what + ": " + store_trouble_ + "; then try again" +
+         hint;
 }
 
 // The target.
@@ -160,6 +167,11 @@ void Coordinator::on(event::Tick&, Instant now) {
   }
   for (const auto& [stream, since] : silent_streams_) {
     if (now - since >= kHelloDeadline) close(stream, "no hello");
+  }
+  if (unstorable_at_ && now >= *unstorable_at_) {
+    for (const auto& [id, run] : live_)
+      run->refuse_changes(unstorable("change", kStopNeedsNoStore), now);
+    unstorable_at_.reset();
   }
   for (const auto& [id, run] : live_) run->tick(now);
   agents_changed(now);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ inline constexpr int kExitSuperseded = 4;
 // How often a controller with live runs writes that it is alive.
 inline constexpr Duration kAliveEvery = std::chrono::seconds(5);
 inline constexpr Duration kHelloDeadline = std::chrono::seconds(10);
+// How long an order that was under way waits for a store that cannot be written.
+inline constexpr Duration kUnstorableAfter = std::chrono::seconds(3);
+inline constexpr const char* kStopNeedsNoStore = " (`spate stop RUN` needs no store)";
 // A watcher hears of a run's end when it is stored, but not never.
 inline constexpr Duration kFinalCommitDeadline = std::chrono::seconds(5);
 
@@ -111,6 +115,7 @@ class Coordinator {
   static void learn_start(LiveRun& run, const AgentEntry& agent, Instant now);
   void lose(const std::string& id, std::uint64_t incarnation, const std::string& cause,
             Instant now);
+  std::string unstorable(const std::string& what, const std::string& hint) const;
   void take_late(const Speaker& who, AgentRecord& record);
   void agents_changed(Instant now);
   void close_finished(Instant now);
@@ -137,7 +142,8 @@ class Coordinator {
   const std::string cluster_;
   const std::uint64_t term_;
   Instant alive_due_;
-  std::string store_trouble_;  // why it cannot be written; empty: it can
+  std::string store_trouble_;             // why it cannot be written; empty: it can
+  std::optional<Instant> unstorable_at_;  // then orders that wait are told so
   Registry registry_;
   std::map<StreamId, Instant> silent_streams_;  // opened, no hello yet
   std::map<std::string, std::unique_ptr<LiveRun>> live_;

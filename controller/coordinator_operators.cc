@@ -16,6 +16,7 @@ void Coordinator::on(event::Submit& e, Instant now) {
                    std::to_string(kMaxLiveRuns) + " may be: stop one, or wait"},
                   1);
   }
+  if (!store_trouble_.empty()) return refuse({unstorable("run", "")}, 1);
   OrderOrProblems made = make_order(e.order, e.wall_ms, e.random);
   const std::string& probe = made.order.plan.target.probe;
   if (made.problems.empty() && !probe.empty() && config_.may_probe) {
@@ -79,16 +80,21 @@ void Coordinator::on(event::Stop& e, Instant now) {
 
 void Coordinator::on(event::ChangeRun& e, Instant now) {
   const auto it = live_.find(e.request.run);
-  if (it != live_.end()) {
+  if (it != live_.end() && store_trouble_.empty()) {
     it->second->change(e.request, e.token, e.wall_ms, now);
     return;
   }
   ChangeAnswer answer;
-  answer.exit_code = 4;
-  answer.problems.push_back(closed_runs_.has(e.request.run)
-                                ? "run " + e.request.run + " has ended already"
-                                : "no run " + e.request.run +
-                                      " is live: `spate status` lists them");
+  if (it != live_.end()) {
+    answer.exit_code = 1;
+    answer.problems.push_back(unstorable("change", kStopNeedsNoStore));
+  } else {
+    answer.exit_code = 4;
+    answer.problems.push_back(closed_runs_.has(e.request.run)
+                                  ? "run " + e.request.run + " has ended already"
+                                  : "no run " + e.request.run +
+                                        " is live: `spate status` lists them");
+  }
   actions_.emplace_back(action::AnswerChange{e.token, std::move(answer)});
 }
 

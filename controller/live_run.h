@@ -60,6 +60,8 @@ class LiveRun {
   void epoch_replied(const std::string& agent, AgentEpochReply reply, Instant now);
   void epoch_applied(const std::string& agent, const AgentEpochApplied& applied, Instant now);
   void barrier_passed(std::uint64_t barrier, Instant now);
+  // Nothing can be stored: orders are answered with `why`.
+  void refuse_changes(const std::string& why, Instant now);
   // The lease for a heartbeat's reply; zero: none.
   Duration lease(const std::string& agent_id, std::uint64_t incarnation, Instant now);
   RunStatus status(Instant now);

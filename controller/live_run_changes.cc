@@ -121,6 +121,10 @@ void LiveRun::barrier_passed(std::uint64_t barrier, Instant now) {
   write(store_op::PutEpochs{id(), book_->timeline()});
 }
 
+void LiveRun::refuse_changes(const std::string& why, Instant now) {
+  tell_book(change_input::Unstorable{why}, now);
+}
+
 // The run has ended: whoever waits is told so.
 void LiveRun::give_up_changes() {
   for (const Token token : std::exchange(change_tokens_, {})) {

@@ -155,6 +155,7 @@ void fill(ops::v1::SetReply& out, const ChangeAnswer& answer) {
   out.set_at_time(answer.at_time);
   out.set_what(answer.what);
   out.set_guard_ms(answer.guard / std::chrono::milliseconds(1));
+  out.set_is_undecided(answer.is_undecided);
   for (const Difference& d : answer.differences) {
     auto& difference = *out.add_differences();
     difference.set_path(d.path);

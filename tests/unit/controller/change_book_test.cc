@@ -537,6 +537,32 @@ TEST_F(ChangeBookTest, AnEndingRunTakesNoChange) {
   EXPECT_THAT(answers_.at(3).problems, ElementsAre("the run is ending"));
 }
 
+TEST_F(ChangeBookTest, WhoeverWaitsForAStoreThatCannotBeWrittenIsTold) {
+  begin();
+  order(set_connections(1, 800));
+  order(set_connections(2, 900));
+  step(change_input::Unstorable{"disk full"});
+  for (const std::uint64_t ticket : {1u, 2u}) {
+    EXPECT_THAT(answers_.at(ticket).problems, ElementsAre("disk full"));
+    EXPECT_EQ(answers_.at(ticket).exit_code, 1);
+    EXPECT_FALSE(answers_.at(ticket).is_undecided);
+  }
+  EXPECT_EQ(book_->under_way(), nullptr);
+}
+
+TEST_F(ChangeBookTest, WhatIsOnItsWayToTheStoreIsMadeWhenItGetsThere) {
+  begin();
+  order(set_connections(1, 800));
+  all_prepared();
+  step(change_input::Unstorable{"disk full"});
+  EXPECT_THAT(answers_.at(1).problems, ElementsAre("disk full"));
+  EXPECT_TRUE(answers_.at(1).is_undecided);
+  answers_.clear();
+  stored();
+  EXPECT_TRUE(commits_.contains(0));
+  EXPECT_THAT(answers_, IsEmpty()) << "answered already";
+}
+
 TEST_F(ChangeBookTest, FinishedAgentsAreNotWaitedForAndHoldNothing) {
   begin();
   step(change_input::Finished{0});
