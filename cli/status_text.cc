@@ -58,9 +58,12 @@ std::string agents(const ops::v1::LiveStatus& live) {
   Table table({"agent", "state", ">epoch", ">connections", "lease until", ">incarnation",
                ">records", ">waiting", ">clock", ""});
   for (const auto& a : live.agents()) {
-    table.add({a.name(), a.state(), std::to_string(a.epoch()), format_count(a.connections()),
-               or_dash(a.lease_until()), std::to_string(a.incarnation()),
-               format_count(a.records_stored()), format_count(a.records_waiting()),
+    // After a restart the controller does not know what an agent has before it is heard of.
+    const bool is_known = a.epoch() != 0;
+    table.add({a.name(), a.state(), is_known ? std::to_string(a.epoch()) : "-",
+               is_known ? format_count(a.connections()) : "-", or_dash(a.lease_until()),
+               std::to_string(a.incarnation()), format_count(a.records_stored()),
+               format_count(a.records_waiting()),
                a.clock_bound_ns() > 0 ? format_latency(a.clock_offset_ns()) + " +-" +
                                             format_latency(a.clock_bound_ns())
                                       : "-",

@@ -191,8 +191,8 @@ class ChangeBook {
 
   // For the status.
   struct AgentState {
-    std::string presence;  // "here", "away", "lost", "finished"
-    std::uint32_t epoch = 0;
+    std::string presence;     // "here", "away", "lost", "finished"
+    std::uint32_t epoch = 0;  // 0: not known since the controller's restart
     std::uint64_t connections = 0;
     bool is_behind = false;          // of the changes whose instant has passed
     std::int64_t lease_wall_ms = 0;  // when it ends; 0: it has
@@ -200,7 +200,8 @@ class ChangeBook {
   };
   bool is_here(std::size_t agent) const { return members_.at(agent).presence == Presence::here; }
   AgentState agent_state(std::size_t agent, Instant now) const;
-  // "epoch 7 on 4 of 8 agents: pc-05 still on 6 until 14:05:10Z"; empty: all are on the same.
+  // "epoch 7 on 4 of 8 agents: pc-05 still on 6 until 14:05:10Z", and who has not been heard of
+  // since the controller's restart; empty: all are known to be on the same.
   std::string spread(Instant now) const;
   // The one being prepared or stored; null if there is none.
   const Change* under_way() const { return candidate_ ? &candidate_->change : nullptr; }
@@ -274,6 +275,9 @@ class ChangeBook {
   std::uint64_t least(std::size_t agent, Duration at) const;
   void settle();
 
+  static bool is_unheard(const Member& member);
+  std::string behind(Instant now) const;
+  std::string unheard(Instant now) const;
   void show_epoch(Instant now);
   void show_spread(Instant now);
   void redistribute(Instant now);

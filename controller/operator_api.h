@@ -91,7 +91,7 @@ struct ChangeRequest {
 struct AgentStatus {
   std::string name;
   std::string state;
-  std::uint32_t epoch = 0;
+  std::uint32_t epoch = 0;  // 0: not known since the controller's restart
   std::uint64_t connections = 0;
   std::string lease_until;  // RFC 3339; empty: it has none
   std::uint64_t incarnation = 0;
