@@ -142,7 +142,7 @@ void Session::on(const StreamDown&) {
 
 void Session::drop_link(std::string reason) {
   on(StreamDown{});
-  actions_.push_back(Disconnect{std::move(reason)});
+  actions_.push_back(Disconnect{std::move(reason), false});
 }
 
 void Session::on(const Welcome& m) {
@@ -190,7 +190,8 @@ void Session::on(const Welcome& m) {
 void Session::on(const Rejected& m) {
   if (link_ == Link::down) return;
   deaths_told_ = true;  // they may be what another cluster's controller minds
-  drop_link("rejected: " + m.reason);
+  on(StreamDown{});
+  actions_.push_back(Disconnect{"rejected: " + m.reason, true});
 }
 
 void Session::on(const HeartbeatReply& m) {

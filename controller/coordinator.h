@@ -31,6 +31,10 @@ inline constexpr std::size_t kMaxLiveRuns = 32;
 inline constexpr int kExitSuperseded = 4;
 // How often a controller with live runs writes that it is alive.
 inline constexpr Duration kAliveEvery = std::chrono::seconds(5);
+// An agent that is refused dials again and again: the same refusal is logged once, and again after
+// so long. So many are remembered.
+inline constexpr Duration kRefusalAgainAfter = std::chrono::minutes(10);
+inline constexpr std::size_t kMaxRefusals = 1'000;
 inline constexpr Duration kHelloDeadline = std::chrono::seconds(10);
 // How long an order that was under way waits for a store that cannot be written.
 inline constexpr Duration kUnstorableAfter = std::chrono::seconds(3);
@@ -89,6 +93,7 @@ class Coordinator {
   void on(event::ShutDown& e, Instant now);
 
   void said_hello(StreamId stream, const AgentHello& hello, Instant now);
+  bool is_news(const AgentHello& hello, const std::string& refusal, Instant now);
   void said(const Speaker& who, AgentHeartbeat& m, Instant now);
   void tell_news(LiveRun& run, const Speaker& who, const Registry::News& news, Instant now);
   void said(const Speaker& who, AgentPrepareReply& m, Instant now);
@@ -146,6 +151,11 @@ class Coordinator {
   std::optional<Instant> unstorable_at_;  // then orders that wait are told so
   Registry registry_;
   std::map<StreamId, Instant> silent_streams_;  // opened, no hello yet
+  struct Refusal {
+    std::string cause;
+    Instant logged_at{};
+  };
+  std::map<std::string, Refusal> refusals_;  // by who was refused
   std::map<std::string, std::unique_ptr<LiveRun>> live_;
   ClosedRuns closed_runs_;
   std::vector<Ending> endings_;

@@ -36,6 +36,23 @@ void Coordinator::on(event::FromAgent& e, Instant now) {
   std::visit([&](auto& m) { said(who, m, now); }, e.message);
 }
 
+namespace {
+
+std::string identity(const AgentHello& hello) {
+  return hello.agent_id + ' ' + hello.name + ' ' + hello.peer;
+}
+
+}  // namespace
+
+// Whether a refusal is worth a line of the log.
+bool Coordinator::is_news(const AgentHello& hello, const std::string& refusal, Instant now) {
+  if (refusals_.size() >= kMaxRefusals) refusals_.clear();
+  Refusal& last = refusals_[identity(hello)];
+  if (last.cause == refusal && now - last.logged_at < kRefusalAgainAfter) return false;
+  last = {refusal, now};
+  return true;
+}
+
 void Coordinator::said_hello(StreamId stream, const AgentHello& hello, Instant now) {
   silent_streams_.erase(stream);
   if (registry_.find(stream) != nullptr) {
@@ -51,14 +68,17 @@ void Coordinator::said_hello(StreamId stream, const AgentHello& hello, Instant n
   admission.refusal = wrong_cluster(hello);
   if (admission.refusal.empty()) admission = registry_.hello(stream, hello, now, names_in_runs());
   if (!admission.accepted) {
-    log(admission.is_copied ? Severity::error : Severity::warning,
-        "agent refused agent=" + hello.name + " peer=" + hello.peer + " cause=\"" +
-            admission.refusal + "\"");
+    if (is_news(hello, admission.refusal, now)) {
+      log(admission.is_copied ? Severity::error : Severity::warning,
+          "agent refused agent=" + hello.name + " peer=" + hello.peer + " cause=\"" +
+              admission.refusal + "\"");
+    }
     if (admission.is_copied) hold_copies(hello, admission, now);
     send(stream, SendRejected{admission.refusal});
     close(stream, admission.refusal);
     return;
   }
+  refusals_.erase(identity(hello));
   log(Severity::info, std::string("agent ") + (admission.is_back ? "back" : "joined") +
                           " agent=" + admission.name + " host=" + hello.host +
                           " version=" + hello.version + " cpus=" + std::to_string(hello.cpus));

@@ -346,6 +346,32 @@ TEST_F(CoordinatorTest, TellsRunsOfAnAgentsClockAndDisk) {
   EXPECT_THAT(events_, HasSubstr("spool works again agent=pc-1"));
 }
 
+TEST_F(CoordinatorTest, LogsARefusalOnceUntilItIsAnotherOne) {
+  start();
+  const auto times = [&](const std::string& text) {
+    std::size_t n = 0;
+    for (std::size_t at = log_.find(text); at != log_.npos; at = log_.find(text, at + 1)) ++n;
+    return n;
+  };
+  AgentHello old = hello("pc-1", 1);
+  old.protocol = kProtocolVersion + 1;
+  for (int i = 0; i < 5; ++i) {
+    say_hello(old);
+    EXPECT_NE(sent<SendRejected>("pc-1"), nullptr) << "it is told each time";
+  }
+  EXPECT_EQ(times("agent refused agent=pc-1"), 1U);
+  old.cluster = "another";
+  old.running = "run-1";
+  say_hello(old);
+  EXPECT_EQ(times("agent refused agent=pc-1"), 2U) << "another reason";
+  tick_after(kRefusalAgainAfter);
+  say_hello(old);
+  EXPECT_EQ(times("agent refused agent=pc-1"), 3U) << "still refused";
+  say_hello(hello("pc-1", 1));
+  say_hello(old);
+  EXPECT_EQ(times("agent refused agent=pc-1"), 4U) << "it was accepted in between";
+}
+
 TEST_F(CoordinatorTest, GrantsLeasesWhileARunIsLive) {
   start();
   const std::string run = start_run();
