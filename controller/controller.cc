@@ -141,7 +141,7 @@ class Controller::Impl {
   }
 
   void tick() {
-    step(event::Tick{});
+    step(event::Tick{wall_clock_offset().count()});
     tick_timer_.expires_after(kTick);
     tick_timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error && !is_over_) tick();

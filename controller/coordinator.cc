@@ -158,7 +158,12 @@ void Coordinator::on(event::Sampled& e, Instant now) {
 
 // Time.
 
-void Coordinator::on(event::Tick&, Instant now) {
+void Coordinator::on(event::Tick& e, Instant now) {
+  if (const Duration step = registry_.wall_clock(e.wall_clock_offset_ns); step != Duration{}) {
+    const std::string text = "clock stepped controller by=" + shown_step(step);
+    log(Severity::warning, text);
+    log_in_runs(Severity::warning, text, now);
+  }
   for (const Registry::Lost& lost : registry_.tick(now)) {
     // A stream that is still there says hello again when it comes back to life.
     const AgentEntry* agent = registry_.find(lost.name);

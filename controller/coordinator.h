@@ -95,7 +95,7 @@ class Coordinator {
   void said_hello(StreamId stream, const AgentHello& hello, Instant now);
   bool is_news(const AgentHello& hello, const std::string& refusal, Instant now);
   void said(const Speaker& who, AgentHeartbeat& m, Instant now);
-  void tell_news(LiveRun& run, const Speaker& who, const Registry::News& news, Instant now);
+  void tell_news(const Speaker& who, const Registry::News& news, Instant now);
   void said(const Speaker& who, AgentPrepareReply& m, Instant now);
   void said(const Speaker& who, AgentArmed& m, Instant now);
   void said(const Speaker& who, AgentStarted& m, Instant now);

@@ -1,9 +1,6 @@
 #include "controller/coordinator.h"
 
 #include <algorithm>
-#include <chrono>
-
-#include "common/units.h"
 
 // What agents say: streams, then one function per message, in the order of agent_events.h.
 
@@ -40,6 +37,11 @@ namespace {
 
 std::string identity(const AgentHello& hello) {
   return hello.agent_id + ' ' + hello.name + ' ' + hello.peer;
+}
+
+std::string clock_differs(const AgentEntry& agent) {
+  return "clock differs from the controller's agent=" + agent.name +
+         " by=" + shown_step(agent.clock_off);
 }
 
 }  // namespace
@@ -179,10 +181,9 @@ void Coordinator::acknowledge_closed(const Speaker& who, const std::string& run,
 }
 
 void Coordinator::said(const Speaker& who, AgentHeartbeat& m, Instant now) {
-  const Registry::News news = registry_.heartbeat(who.stream, m, now);
+  tell_news(who, registry_.heartbeat(who.stream, m, now), now);
   SendHeartbeatReply reply{m.t1_agent_ns, m.t2_controller_ns};
   for (LiveRun* run : live_runs_of(who.id)) {
-    tell_news(*run, who, news, now);
     learn_start(*run, *registry_.find(who.stream), now);
     const Duration lease = run->lease(who.id, who.incarnation, now);
     if (lease == Duration{}) continue;
@@ -192,20 +193,26 @@ void Coordinator::said(const Speaker& who, AgentHeartbeat& m, Instant now) {
   send(who.stream, std::move(reply));
 }
 
-void Coordinator::tell_news(LiveRun& run, const Speaker& who, const Registry::News& news,
-                            Instant now) {
+void Coordinator::tell_news(const Speaker& who, const Registry::News& news, Instant now) {
+  const auto tell = [&](Severity severity, const std::string& text) {
+    log(severity, text);
+    for (LiveRun* run : live_runs_of(who.id)) run->log(severity, text, now);
+  };
+  const AgentEntry& agent = *registry_.find(who.stream);
   if (news.clock_step != Duration{}) {
-    const auto step = std::chrono::round<std::chrono::milliseconds>(news.clock_step);
-    run.log(Severity::warning, "clock stepped agent=" + who.name + " by=" + format_duration(step),
-            now);
+    tell(Severity::warning,
+         "clock stepped agent=" + who.name + " by=" + shown_step(news.clock_step));
   }
-  if (!news.is_trouble_new) return;
-  const std::string& trouble = registry_.find(who.stream)->trouble;
-  if (trouble.empty()) {
-    run.log(Severity::info, "spool works again agent=" + who.name, now);
-  } else {
-    run.log(Severity::warning, "spool in trouble agent=" + who.name + " cause=\"" + trouble + "\"",
-            now);
+  if (news.is_clock_off_new && agent.clock_off != Duration{}) {
+    tell(Severity::warning, clock_differs(agent));
+  } else if (news.is_clock_off_new) {
+    tell(Severity::info, "clock agrees with the controller's again agent=" + who.name);
+  }
+  if (news.is_trouble_new && agent.trouble.empty()) {
+    tell(Severity::info, "spool works again agent=" + who.name);
+  } else if (news.is_trouble_new) {
+    tell(Severity::warning,
+         "spool in trouble agent=" + who.name + " cause=\"" + agent.trouble + "\"");
   }
 }
 
@@ -223,7 +230,12 @@ void Coordinator::said(const Speaker& who, AgentPrepareReply& m, Instant now) {
 }
 
 void Coordinator::said(const Speaker& who, AgentArmed& m, Instant now) {
-  if (LiveRun* run = live_run_of(m.run, who)) return run->step(run_input::Armed{who.name, m}, now);
+  if (LiveRun* run = live_run_of(m.run, who)) {
+    // It may have been told before there was this run.
+    const AgentEntry& agent = *registry_.find(who.stream);
+    if (agent.clock_off != Duration{}) run->log(Severity::warning, clock_differs(agent), now);
+    return run->step(run_input::Armed{who.name, m}, now);
+  }
   // Its run ended while it got ready: nobody will start it.
   if (!live_.contains(m.run)) tell_to_stop(who, m.run);
 }

@@ -104,7 +104,9 @@ struct ListAgents {
 };
 
 // Every 100 ms or so.
-struct Tick {};
+struct Tick {
+  std::int64_t wall_clock_offset_ns = 0;  // wall clock - this machine's clock; 0: not known
+};
 struct ShutDown {};
 
 }  // namespace event

@@ -131,6 +131,8 @@ void Coordinator::on(event::ListAgents& e, Instant now) {
     row.clock_bound_ns = a.offset_bound_ns;
     row.max_descriptors = a.hello.max_descriptors;
     row.note = a.held_because;
+    if (const std::string note = note_of(a); row.note.empty() && !note.empty())
+      row.note = "agent " + a.name + ": " + note;
     rows.push_back(std::move(row));
   }
   actions_.emplace_back(action::AnswerAgents{e.token, std::move(rows)});

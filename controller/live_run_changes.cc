@@ -211,7 +211,7 @@ AgentStatus LiveRun::agent_status(std::size_t i, Instant now) const {
     status.state = std::string(name(entry->state));
     status.clock_offset_ns = entry->offset_ns;
     status.clock_bound_ns = entry->offset_bound_ns;
-    status.note = entry->trouble;
+    status.note = note_of(*entry);
     for (const AgentAccount& account : entry->hello.accounts) {
       if (account.run != id()) continue;
       const std::uint64_t stored = ledger_.committed_mark(agent.name, account.incarnation);

@@ -66,7 +66,7 @@ struct AgentRow {
   std::int64_t clock_offset_ns = 0;
   std::int64_t clock_bound_ns = 0;
   std::uint64_t max_descriptors = 0;
-  std::string note;  // why it is held
+  std::string note;  // why it is held, or what is wrong with it
 };
 
 struct VerifyAnswer {

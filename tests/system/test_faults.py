@@ -87,11 +87,13 @@ ON_CONTROL = {
 ON_SERVER = {"restart target": (2, 0.2, 2.0)}
 KINDS = ON_PCS | ON_CONTROL | ON_SERVER
 
-# What the run's events must say of it. A step of a clock is seen from one heartbeat to the next, by one controller.
+# What the run's events must say of it. A step of an agent's clock is seen from one heartbeat to the next, by one
+# controller.
 NAMED = {
     "kill agent": "agent restarted agent={pc} ",
     "out of memory": "agent restarted agent={pc} ",
     "step its clock": "clock stepped agent={pc} by=",
+    "step controller's clock": "clock stepped controller by=",
     "restart target": "target restarted ",
     "kill controller": "controller restarted ",
     "superseded controller": "controller restarted ",

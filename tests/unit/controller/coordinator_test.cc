@@ -346,6 +346,22 @@ TEST_F(CoordinatorTest, TellsRunsOfAnAgentsClockAndDisk) {
   EXPECT_THAT(events_, HasSubstr("spool works again agent=pc-1"));
 }
 
+TEST_F(CoordinatorTest, TellsRunsOfItsOwnClockAndOfOnesThatDiffer) {
+  constexpr std::int64_t kHour = 3'600'000'000'000;
+  start();
+  step(event::Tick{100 * kHour});
+  say_hello(hello("pc-1", 1));
+  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 99 * kHour, ""});
+  EXPECT_THAT(log_, HasSubstr("clock differs from the controller's agent=pc-1 by=-1h"));
+  start_run();
+  EXPECT_THAT(events_, HasSubstr("clock differs from the controller's agent=pc-1 by=-1h"))
+      << "also if it was known before the run";
+  step(event::ListAgents{++token_});
+  EXPECT_THAT(last<action::AnswerAgents>()->agents[0].note, HasSubstr("by -1h"));
+  step(event::Tick{99 * kHour});
+  EXPECT_THAT(events_, HasSubstr("clock stepped controller by=-1h"));
+}
+
 TEST_F(CoordinatorTest, LogsARefusalOnceUntilItIsAnotherOne) {
   start();
   const auto times = [&](const std::string& text) {
