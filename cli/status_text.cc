@@ -48,6 +48,7 @@ std::string head(const ops::v1::StatusReply& reply) {
     text += "TROUBLE: " + live.store_trouble() + " (" + format_count(waiting) +
             " records wait on the agents by their last word)\n";
   }
+  if (!live.store_space().empty()) text += "store: " + live.store_space() + "\n";
   if (!live.spread().empty()) text += live.spread() + "\n";
   if (!live.under_way().empty()) text += "being prepared: " + live.under_way() + "\n";
   if (live.queued() > 0) text += std::to_string(live.queued()) + " more changes wait\n";
@@ -116,6 +117,7 @@ Json json_of(const ops::v1::LiveStatus& live) {
            {"under_way", live.under_way()},
            {"queued", live.queued()},
            {"store_trouble", live.store_trouble()},
+           {"store_space", live.store_space()},
            {"agents", Json::array()}};
   for (const auto& a : live.agents()) {
     out["agents"].push_back({{"agent", a.name()},

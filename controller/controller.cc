@@ -137,7 +137,8 @@ class Controller::Impl {
             [post](std::uint64_t term) { post(event::StoreTakenOver{term}); },
             [post](RunEvent::Severity severity, std::string text) {
               post(event::StoreNote{severity, std::move(text)});
-            }};
+            },
+            [post](StoreSpace space) { post(event::StoreMeasured{space}); }};
   }
 
   void tick() {

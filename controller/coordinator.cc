@@ -140,6 +140,24 @@ void Coordinator::on(event::StoreRecovered&, Instant now) {
   log_in_runs(Severity::info, "the store can be written again", now);
 }
 
+void Coordinator::on(event::StoreMeasured& e, Instant now) {
+  space_.add(e.space, now);
+  const auto space = space_.left();
+  if (!space) return;
+  for (const auto& [id, run] : live_) {
+    if (!run->run().start()) continue;
+    const Duration elapsed = now - *run->run().start();
+    const Duration foreseen = elapsed < kGrowthSettles ? kSpaceForeseenEarly : kSpaceForeseen;
+    const Duration remaining = run->run().info().plan.length() - elapsed;
+    if (space->left >= std::min(remaining, foreseen)) continue;
+    if (!told_of_space_.insert(id).second) continue;
+    const std::string text = "store is filling: " + space_.text() +
+                             "; free some space: when it is full, agents keep their records";
+    log(Severity::warning, text);
+    run->log(Severity::warning, text, now);
+  }
+}
+
 void Coordinator::on(event::StoreTakenOver& e, Instant) {
   superseded(e.term, "another controller on this store");
 }
@@ -221,6 +239,7 @@ void Coordinator::close_finished(Instant now) {
       endings_.push_back(
           {next_barrier_++, now + kFinalCommitDeadline, {run.watchers(), run.end()}});
     }
+    told_of_space_.erase(it->first);
     it = live_.erase(it);
   }
 }

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,11 @@ inline constexpr Duration kHelloDeadline = std::chrono::seconds(10);
 // How long an order that was under way waits for a store that cannot be written.
 inline constexpr Duration kUnstorableAfter = std::chrono::seconds(3);
 inline constexpr const char* kStopNeedsNoStore = " (`spate stop RUN` needs no store)";
+// A run is told that the store's disk will be full before it ends, so long before. Until so long
+// after its start the store keeps ever more of it whole, and grows faster than it will.
+inline constexpr Duration kSpaceForeseen = std::chrono::hours(24);
+inline constexpr Duration kSpaceForeseenEarly = std::chrono::hours(1);
+inline constexpr Duration kGrowthSettles = std::chrono::hours(2);
 // A watcher hears of a run's end when it is stored, but not never.
 inline constexpr Duration kFinalCommitDeadline = std::chrono::seconds(5);
 
@@ -78,6 +84,7 @@ class Coordinator {
   void on(event::StoreInTrouble& e, Instant now);
   void on(event::StoreRecovered& e, Instant now);
   void on(event::StoreNote& e, Instant now);
+  void on(event::StoreMeasured& e, Instant now);
   void on(event::StoreTakenOver& e, Instant now);
   void on(event::Sampled& e, Instant now);
   void on(event::Submit& e, Instant now);
@@ -147,7 +154,9 @@ class Coordinator {
   const std::string cluster_;
   const std::uint64_t term_;
   Instant alive_due_;
-  std::string store_trouble_;             // why it cannot be written; empty: it can
+  std::string store_trouble_;  // why it cannot be written; empty: it can
+  SpaceForecast space_;
+  std::set<std::string> told_of_space_;   // runs
   std::optional<Instant> unstorable_at_;  // then orders that wait are told so
   Registry registry_;
   std::map<StreamId, Instant> silent_streams_;  // opened, no hello yet

@@ -14,6 +14,7 @@
 #include "controller/agent_events.h"
 #include "controller/operator_api.h"
 #include "controller/store_op.h"
+#include "controller/store_space.h"
 
 namespace spate::controller {
 
@@ -49,6 +50,9 @@ struct StoreRecovered {};
 struct StoreNote {
   RunEvent::Severity severity = RunEvent::Severity::warning;
   std::string text;
+};
+struct StoreMeasured {
+  StoreSpace space;
 };
 // Another controller has the store now: nothing more can be written.
 struct StoreTakenOver {
@@ -111,12 +115,13 @@ struct ShutDown {};
 
 }  // namespace event
 
-using Event = std::variant<event::StreamOpened, event::StreamClosed, event::FromAgent,
-                           event::Committed, event::BarrierPassed, event::StoreInTrouble,
-                           event::StoreRecovered, event::StoreNote, event::StoreTakenOver,
-                           event::Sampled, event::Submit, event::Withdraw, event::Watch,
-                           event::WatcherLeft, event::Stop, event::ChangeRun, event::AskStatus,
-                           event::ListRuns, event::ListAgents, event::Tick, event::ShutDown>;
+using Event =
+    std::variant<event::StreamOpened, event::StreamClosed, event::FromAgent, event::Committed,
+                 event::BarrierPassed, event::StoreInTrouble, event::StoreRecovered,
+                 event::StoreNote, event::StoreMeasured, event::StoreTakenOver, event::Sampled,
+                 event::Submit, event::Withdraw, event::Watch, event::WatcherLeft, event::Stop,
+                 event::ChangeRun, event::AskStatus, event::ListRuns, event::ListAgents,
+                 event::Tick, event::ShutDown>;
 
 namespace action {
 

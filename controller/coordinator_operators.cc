@@ -104,6 +104,7 @@ void Coordinator::on(event::AskStatus& e, Instant now) {
   if (it != live_.end()) {
     answer.live = it->second->status(now);
     answer.live->live->store_trouble = store_trouble_;
+    answer.live->live->store_space = space_.text();
   }
   actions_.emplace_back(std::move(answer));
 }

@@ -113,6 +113,7 @@ struct LiveStatus {
   std::string under_way;
   std::uint32_t queued = 0;
   std::string store_trouble;  // why the store cannot be written; empty: it can
+  std::string store_space;    // how large it is, and how long there will be room
   std::vector<AgentStatus> agents;
 };
 

@@ -191,6 +191,7 @@ void fill(ops::v1::LiveStatus& out, const LiveStatus& live) {
   out.set_under_way(live.under_way);
   out.set_queued(live.queued);
   out.set_store_trouble(live.store_trouble);
+  out.set_store_space(live.store_space);
   for (const AgentStatus& agent : live.agents) fill(*out.add_agents(), agent);
 }
 

@@ -2,6 +2,7 @@
 
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <sqlite3.h>
+#include <sys/statvfs.h>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -298,10 +299,12 @@ class Store::Writer {
         rollup_(std::make_unique<Rollup>(*db_, policy_)),
         timer_(loop_),
         rollup_timer_(loop_),
+        space_timer_(loop_),
         guard_(loop_.get_executor()) {
     raise_term();
     restore();
     roll_up_in(policy_.every);
+    measure_in(Duration{});
     thread_ = std::thread([this] { loop_.run(); });
   }
 
@@ -310,6 +313,7 @@ class Store::Writer {
       is_closing_ = true;
       timer_.cancel();
       rollup_timer_.cancel();
+      space_timer_.cancel();
       flush();
       guard_.reset();
     });
@@ -511,6 +515,37 @@ class Store::Writer {
     }
   }
 
+  void measure_in(Duration delay) {
+    if (is_closing_) return;
+    space_timer_.expires_after(delay);
+    space_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      measure();
+      measure_in(kSpaceEvery);
+    });
+  }
+
+  void measure() {
+    if (!db_ || !callbacks_.space) return;
+    try {
+      const auto pages = pragma("PRAGMA page_count");
+      const auto free_pages = pragma("PRAGMA freelist_count");
+      const auto page_bytes = pragma("PRAGMA page_size");
+      struct statvfs disk {};
+      if (statvfs(path_.c_str(), &disk) != 0) return;
+      callbacks_.space({(pages - free_pages) * page_bytes,
+                        free_pages * page_bytes + std::uint64_t{disk.f_bavail} * disk.f_frsize});
+    } catch (const SQLite::Exception&) {
+      // What is wrong is said when it is written to.
+    }
+  }
+
+  std::uint64_t pragma(const char* text) {
+    SQLite::Statement row(*db_, text);
+    row.executeStep();
+    return static_cast<std::uint64_t>(row.getColumn(0).getInt64());
+  }
+
   void note(RunEvent::Severity severity, std::string text) {
     if (callbacks_.note) callbacks_.note(severity, std::move(text));
   }
@@ -521,7 +556,7 @@ class Store::Writer {
           why +
           "; records are not acknowledged, agents keep theirs; free some space or repair the disk");
     }
-    is_in_trouble_ = true;
+    if (!std::exchange(is_in_trouble_, true)) measure();
     flush_in(kRetry);
   }
 
@@ -565,6 +600,7 @@ class Store::Writer {
   asio::io_context loop_{1};
   asio::steady_timer timer_;
   asio::steady_timer rollup_timer_;
+  asio::steady_timer space_timer_;
   asio::executor_work_guard<asio::io_context::executor_type> guard_;
   std::thread thread_;
 };

@@ -362,6 +362,25 @@ TEST_F(CoordinatorTest, TellsRunsOfItsOwnClockAndOfOnesThatDiffer) {
   EXPECT_THAT(events_, HasSubstr("clock stepped controller by=-1h"));
 }
 
+TEST_F(CoordinatorTest, TellsARunThatTheStoreWillBeFullBeforeItsEnd) {
+  start();
+  const std::string run = start_run();
+  // Twice as much as the run's minute needs; then half as much.
+  constexpr std::uint64_t kMiB = 1 << 20;
+  now_ -= kGrowthWindowMin;
+  step(event::StoreMeasured{{kMiB, kMiB}});
+  now_ += kGrowthWindowMin;
+  step(event::StoreMeasured{{2 * kMiB, kMiB / 2}});
+  EXPECT_THAT(events_, testing::Not(HasSubstr("store is filling")));
+  step(event::AskStatus{++token_, run});
+  EXPECT_THAT(last<action::AnswerStatus>()->live->live->store_space,
+              HasSubstr("about 2 min left at the growth of the last 5 min"));
+  step(event::StoreMeasured{{2 * kMiB, kMiB / 8}});
+  step(event::StoreMeasured{{2 * kMiB, kMiB / 9}});
+  EXPECT_THAT(events_, HasSubstr("store is filling: 2 MiB, 128 KiB free: about 37 s left"));
+  EXPECT_THAT(events_, testing::Not(HasSubstr("114 KiB"))) << "once";
+}
+
 TEST_F(CoordinatorTest, LogsARefusalOnceUntilItIsAnotherOne) {
   start();
   const auto times = [&](const std::string& text) {
