@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -273,6 +274,13 @@ class Rows {
       late_, term_;
 };
 
+// What the system call said, of which SQLite says only that it failed: " (Input/output error)".
+std::string system_error(SQLite::Database& db, const SQLite::Exception& e) {
+  if (e.getErrorCode() != SQLITE_IOERR && e.getErrorCode() != SQLITE_CANTOPEN) return "";
+  const int error = sqlite3_system_errno(db.getHandle());
+  return error == 0 ? "" : " (" + std::string(std::strerror(error)) + ")";
+}
+
 // A run that cannot be taken over must not keep the others from it.
 void close_unreadable(SQLite::Database& db, const std::string& id, const std::string& why) {
   SQLite::Statement close(
@@ -418,7 +426,7 @@ class Store::Writer {
     try {
       write_all();
     } catch (const SQLite::Exception& e) {
-      why = "cannot write the store " + path_ + ": " + e.what();
+      why = "cannot write the store " + path_ + ": " + e.what() + system_error(*db_, e);
       // A full or busy disk may be tried again. Anything else may have left the file in any state:
       // what the system call said is not asked twice, the file is opened anew and checked.
       if (e.getErrorCode() != SQLITE_FULL && e.getErrorCode() != SQLITE_BUSY) close_file();
