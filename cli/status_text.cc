@@ -46,7 +46,7 @@ std::string head(const ops::v1::StatusReply& reply) {
     std::uint64_t waiting = 0;
     for (const auto& a : live.agents()) waiting += a.records_waiting();
     text += "TROUBLE: " + live.store_trouble() + " (" + format_count(waiting) +
-            " records wait on the agents by their last word)\n";
+            " records wait on the agents, or more)\n";
   }
   if (!live.store_space().empty()) text += "store: " + live.store_space() + "\n";
   if (!live.spread().empty()) text += live.spread() + "\n";
@@ -57,14 +57,14 @@ std::string head(const ops::v1::StatusReply& reply) {
 
 std::string agents(const ops::v1::LiveStatus& live) {
   Table table({"agent", "state", ">epoch", ">connections", "lease until", ">incarnation",
-               ">records", ">waiting", ">clock", ""});
+               ">records", ">waiting", ">lag", ">clock", ""});
   for (const auto& a : live.agents()) {
     // After a restart the controller does not know what an agent has before it is heard of.
     const bool is_known = a.epoch() != 0;
     table.add({a.name(), a.state(), is_known ? std::to_string(a.epoch()) : "-",
                is_known ? format_count(a.connections()) : "-", or_dash(a.lease_until()),
                std::to_string(a.incarnation()), format_count(a.records_stored()),
-               format_count(a.records_waiting()),
+               format_count(a.records_waiting()), a.lag_ms() > 0 ? seconds(a.lag_ms()) : "-",
                a.clock_bound_ns() > 0 ? format_latency(a.clock_offset_ns()) + " +-" +
                                             format_latency(a.clock_bound_ns())
                                       : "-",
@@ -128,6 +128,7 @@ Json json_of(const ops::v1::LiveStatus& live) {
                              {"incarnation", a.incarnation()},
                              {"records_stored", a.records_stored()},
                              {"records_waiting", a.records_waiting()},
+                             {"lag_ms", a.lag_ms()},
                              {"clock_offset_ns", a.clock_offset_ns()},
                              {"clock_bound_ns", a.clock_bound_ns()},
                              {"note", a.note()}});

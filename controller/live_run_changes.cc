@@ -218,11 +218,21 @@ AgentStatus LiveRun::agent_status(std::size_t i, Instant now) const {
       status.records_waiting += account.last_seq - std::min(stored, account.last_seq);
     }
   }
+  // What has come and cannot be stored stays with the agent, too.
+  status.records_waiting =
+      std::max(status.records_waiting,
+               ledger_.offered_mark(agent.name, agent.incarnation) - status.records_stored);
   if (!book_) return status;
   const ChangeBook::AgentState state = book_->agent_state(i, now);
   if (state.presence != "here") status.state = state.presence;
   status.epoch = state.epoch;
   status.connections = state.connections;
+  if (state.presence != "finished") {
+    const auto covered = covered_to_.find(agent.name);
+    const Duration until = covered == covered_to_.end() ? Duration{} : covered->second;
+    const Duration elapsed = std::min<Duration>(now - *run_.start(), run_.info().plan.length());
+    status.lag = std::max(elapsed - until, Duration{});
+  }
   if (state.lease_wall_ms != 0) status.lease_until = rfc3339(state.lease_wall_ms);
   if (!state.note.empty()) status.note += (status.note.empty() ? "" : "; ") + state.note;
   return status;

@@ -99,6 +99,7 @@ struct AgentStatus {
   std::uint64_t records_waiting = 0;
   std::int64_t clock_offset_ns = 0;
   std::int64_t clock_bound_ns = 0;
+  Duration lag{};  // since the end of its newest record; zero: it has finished
   std::string note;
 };
 

@@ -178,6 +178,7 @@ void fill(ops::v1::AgentStatus& out, const AgentStatus& agent) {
   out.set_clock_offset_ns(agent.clock_offset_ns);
   out.set_clock_bound_ns(agent.clock_bound_ns);
   out.set_note(agent.note);
+  out.set_lag_ms(agent.lag / std::chrono::milliseconds(1));
 }
 
 void fill(ops::v1::LiveStatus& out, const LiveStatus& live) {

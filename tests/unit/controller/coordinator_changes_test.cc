@@ -103,6 +103,19 @@ TEST_F(ChangesTest, WhatIsWrongIsRefusedBeforeAnybodyIsAsked) {
   EXPECT_EQ(sent<SendEpochPrepare>("pc-1"), nullptr);
 }
 
+TEST_F(ChangesTest, StatusTellsHowOldAnAgentsNewestRecordIs) {
+  begin();
+  test::FakeAgent one("pc-1", 1);
+  say("pc-1", record(one, run_, seconds(0)));
+  pass(seconds(3));
+  const RunStatus s = status();
+  EXPECT_EQ(s.live->agents[0].lag, s.live->elapsed - seconds(1));
+  EXPECT_EQ(s.live->agents[0].records_waiting, 1U) << "it is not stored yet";
+  EXPECT_EQ(s.live->agents[1].lag, s.live->elapsed) << "nothing of it has come";
+  say("pc-2", AgentFinished{run_, 0, "capped"});
+  EXPECT_EQ(status().live->agents[1].lag, Duration{});
+}
+
 TEST_F(ChangesTest, IsRefusedAtOnceWhileNothingCanBeStored) {
   begin();
   step(event::StoreInTrouble{"disk full"});
