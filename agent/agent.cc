@@ -67,6 +67,7 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
     std::visit([&](auto& m) { on_event(Event(std::move(m)), from.term); }, from.message);
     if (!welcome || session_.link() != Session::Link::up) return;
     away_said_ = false;
+    refusal_said_.clear();
     log_->info("controller connected controller={} name={}", options_.controller, session_.name());
     // For scripts that wait for it.
     std::printf("spate-agent %s connected to %s\n", session_.name().c_str(),
@@ -79,7 +80,7 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
     on_event(StreamDown{});
   }
 
-  // Once per outage, not once per attempt.
+  // Once per outage, not once per attempt; a refusal again when it is another one.
   void away(const std::string& reason) {
     if (!std::exchange(away_said_, true))
       log_->warn("controller away controller={} because={}", options_.controller, reason);
@@ -90,8 +91,9 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
   void carry_out(Send& a) { client_.send(a.message); }
 
   void carry_out(Disconnect& a) {
+    if (a.is_refused && std::exchange(refusal_said_, a.reason) != a.reason) away_said_ = false;
     away(a.reason);
-    client_.disconnect();
+    client_.disconnect(a.is_refused);
   }
 
   void carry_out(RunPreflight& a) {
@@ -242,6 +244,7 @@ class Agent::Core : public std::enable_shared_from_this<Core> {
   std::map<std::uint64_t, std::thread> preflights_;
   std::uint64_t last_preflight_ = 0;
   bool away_said_ = false;
+  std::string refusal_said_;
 };
 
 Agent::Agent(asio::io_context& loop, AgentOptions options, std::function<void(std::uint64_t)> left)

@@ -116,25 +116,27 @@ class ControlClient::Core : public std::enable_shared_from_this<Core> {
     callbacks_.up();
   }
 
-  void send(const AgentMessage& message) {
+  void send(AgentMessage message) {
     if (!stream_ || !can_write_) return;
     if (queue_.size() >= kMaxQueue) {
-      disconnect();
+      disconnect(false);
       // Posted: whoever sends is in the middle of something.
       asio::post(loop_, [self = shared_from_this()] {
         self->callbacks_.down("it does not read: " + std::to_string(kMaxQueue) + " messages wait");
       });
       return;
     }
+    if (auto* heartbeat = std::get_if<Heartbeat>(&message))
+      heartbeat->wall_clock_offset = wall_clock_offset();
     queue_.push_back(to_wire(message));
     write_next();
   }
 
-  void disconnect() {
+  void disconnect(bool is_refused) {
     if (!stream_) return;
     stream_->cancel();
     detach();
-    dial_later();
+    dial_later(is_refused);
   }
 
   void close(Duration limit, std::function<void()> closed) {
@@ -185,7 +187,7 @@ class ControlClient::Core : public std::enable_shared_from_this<Core> {
 
   void message(Stream* s, FromController m) {
     if (!is_current(s)) return;
-    attempts_ = 0;
+    if (!std::holds_alternative<Rejected>(m.message)) attempts_ = 0;
     callbacks_.message(std::move(m));
   }
 
@@ -229,7 +231,7 @@ class ControlClient::Core : public std::enable_shared_from_this<Core> {
     detach();
     if (closing_) return finish_close();
     callbacks_.down(std::move(reason));
-    dial_later();
+    dial_later(false);
   }
 
   std::vector<Attached>::iterator find(const Stream* s) {
@@ -244,10 +246,10 @@ class ControlClient::Core : public std::enable_shared_from_this<Core> {
     can_write_ = false;
   }
 
-  void dial_later() {
+  void dial_later(bool is_refused) {
     if (closing_) return;
     // Full jitter above the minimum: a thousand agents must not come back in one instant.
-    const Duration ceiling = std::min(kBackoffMax, kBackoffMin * (1 << std::min(attempts_, 6)));
+    const Duration ceiling = backoff_ceiling(attempts_, is_refused);
     ++attempts_;
     const Duration wait = Duration(random_.between(kBackoffMin.count() / 2, ceiling.count()));
     timer_.expires_after(wait);
@@ -273,10 +275,15 @@ class ControlClient::Core : public std::enable_shared_from_this<Core> {
   std::deque<v1::AgentMessage> queue_;
   bool writing_ = false;
   bool can_write_ = false;
-  int attempts_ = 0;  // since the last message
+  int attempts_ = 0;  // since the last message that was no refusal
   bool closing_ = false;
   std::function<void()> closed_;
 };
+
+Duration ControlClient::backoff_ceiling(int attempts, bool is_refused) {
+  return std::min(is_refused ? kRefusedBackoffMax : kBackoffMax,
+                  kBackoffMin * (1 << std::clamp(attempts, 0, 10)));
+}
 
 ControlClient::ControlClient(asio::io_context& loop, std::shared_ptr<grpc::Channel> channel,
                              Callbacks callbacks)
@@ -286,7 +293,7 @@ ControlClient::~ControlClient() { core_->shut_down(); }
 
 void ControlClient::dial() { core_->dial(); }
 void ControlClient::send(const AgentMessage& message) { core_->send(message); }
-void ControlClient::disconnect() { core_->disconnect(); }
+void ControlClient::disconnect(bool is_refused) { core_->disconnect(is_refused); }
 void ControlClient::close(Duration limit, std::function<void()> closed) {
   core_->close(limit, std::move(closed));
 }

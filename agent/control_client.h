@@ -1,7 +1,8 @@
 #pragma once
 
 // The agent's end of the control stream: one bidirectional gRPC stream, dialled again for ever with
-// jittered back-off of at most kBackoffMax. Translates between proto/agent.proto and the values of
+// jittered back-off of at most kBackoffMax, or kRefusedBackoffMax while the controller refuses it.
+// Translates between proto/agent.proto and the values of
 // agent/messages.h.
 //
 // All functions and all callbacks: control thread, the one that runs `loop`. gRPC's own threads
@@ -32,6 +33,10 @@ class ControlClient {
   static constexpr Duration kBackoffMin = std::chrono::milliseconds(100);
   // Well inside the 5 s after which a controller counts an agent as lost.
   static constexpr Duration kBackoffMax = std::chrono::seconds(2);
+  // Refused for what only its owner can change; or for what passes, so not for long either.
+  static constexpr Duration kRefusedBackoffMax = std::chrono::seconds(15);
+  // The longest wait after so many attempts without a word of the controller but refusals.
+  static Duration backoff_ceiling(int attempts, bool is_refused);
 
   struct Callbacks {
     std::function<void()> up;                      // a new stream may be written to
@@ -48,7 +53,7 @@ class ControlClient {
   void dial();
   void send(const AgentMessage& message);  // dropped while there is no stream
   // Gives the stream up without a `down`, and dials again after the back-off.
-  void disconnect();
+  void disconnect(bool is_refused = false);
   // Writes what is queued, closes, and calls `closed` when the controller has seen the end, or
   // after `limit`. Dials no more.
   void close(Duration limit, std::function<void()> closed);

@@ -51,6 +51,8 @@ void put(const Heartbeat& m, v1::AgentMessage& out) {
   h.set_t1_agent_ns(to_ns(m.sent));
   h.set_offset_ns(m.offset.count());
   h.set_offset_bound_ns(m.bound.count());
+  h.set_wall_clock_offset_ns(m.wall_clock_offset.count());
+  h.set_trouble(m.trouble);
 }
 
 void put(const Problem& m, v1::Problem& out) {

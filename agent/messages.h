@@ -61,9 +61,11 @@ struct Hello {
 };
 
 struct Heartbeat {
-  Instant sent;       // t1
-  Duration offset{};  // controller clock - agent clock, best estimate so far
-  Duration bound{};   // of the offset; negative: no estimate yet
+  Instant sent;                  // t1
+  Duration offset{};             // controller clock - agent clock, best estimate so far
+  Duration bound{};              // of the offset; negative: no estimate yet
+  std::string trouble = {};      // why the spool cannot be written; empty: it can
+  Duration wall_clock_offset{};  // of this machine; set by the control client when it is sent
   bool operator==(const Heartbeat&) const = default;
 };
 

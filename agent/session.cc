@@ -144,7 +144,7 @@ void Session::on(const StreamDown&) {
 
 void Session::drop_link(std::string reason) {
   on(StreamDown{});
-  actions_.push_back(Disconnect{std::move(reason)});
+  actions_.push_back(Disconnect{std::move(reason), false});
 }
 
 void Session::on(const Welcome& m) {
@@ -192,7 +192,8 @@ void Session::on(const Welcome& m) {
 void Session::on(const Rejected& m) {
   if (link_ == Link::down) return;
   tells_finished_ = false;  // they may be what another cluster's controller minds
-  drop_link("rejected: " + m.reason);
+  on(StreamDown{});
+  actions_.push_back(Disconnect{"rejected: " + m.reason, true});
 }
 
 void Session::on(const HeartbeatReply& m) {
@@ -211,7 +212,8 @@ void Session::on(const HeartbeatReply& m) {
 
 void Session::beat() {
   const auto e = clock_.estimate(now_);
-  send(Heartbeat{now_, e ? e->offset : Duration::zero(), e ? e->bound : Duration(-1)});
+  send(Heartbeat{
+      now_, e ? e->offset : Duration::zero(), e ? e->bound : Duration(-1), spool_.trouble(), {}});
   beat_due_ = now_ + beat_every_;
 }
 

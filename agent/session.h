@@ -97,6 +97,7 @@ struct Send {
 };
 struct Disconnect {  // give the stream up and dial again
   std::string reason;
+  bool is_refused = false;  // by a controller: it will say the same again for a while
 };
 struct RunPreflight {  // elsewhere; answered by PreflightDone
   Prepare prepare;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/exit_code.h"
+#include "cli/local_cluster.h"
 #include "cli/session.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
@@ -66,8 +67,12 @@ std::string text_of(const ops::v1::SetReply& reply) {
   return text;
 }
 
-int refuse(const std::vector<std::string>& problems, int exit_code) {
+void say(const std::vector<std::string>& problems) {
   for (const std::string& problem : problems) std::fprintf(stderr, "spate: %s\n", problem.c_str());
+}
+
+int refuse(const std::vector<std::string>& problems, int exit_code) {
+  say(problems);
   std::fprintf(stderr, "spate: nothing was changed\n");
   return exit_code;
 }
@@ -79,8 +84,16 @@ int change(const Flags& flags, const Send& send) {
   if (!run) return fail(run.error());
   const auto reply = send(session->client(), *run);
   if (!reply) return fail(reply.error());
-  if (!reply->problems().empty())
-    return refuse({reply->problems().begin(), reply->problems().end()}, reply->exit_code());
+  const std::vector<std::string> problems{reply->problems().begin(), reply->problems().end()};
+  if (!problems.empty() && reply->is_undecided()) {
+    say(problems);
+    std::fprintf(stderr,
+                 "spate: whether it is made is not decided: `spate status %s` shows what became of "
+                 "it\n",
+                 run->c_str());
+    return reply->exit_code();
+  }
+  if (!problems.empty()) return refuse(problems, reply->exit_code());
   std::fputs(text_of(*reply).c_str(), stdout);
   return kPassed;
 }
@@ -119,6 +132,15 @@ void add_pausing(CLI::App& app, int& exit_code, const Verb& named, Pausing ask) 
   });
 }
 
+// The names that plans have for the target of --local.
+void resolve_local_target(Flags& flags) {
+  if (!flags.session.local) return;
+  const std::string& store = flags.session.store;
+  const auto live = live_local_cluster(store.empty() ? default_local_store() : store);
+  if (!live) return;
+  for (std::string& a : flags.assignments) a = with_local_target(a, *live);
+}
+
 double percent_of(const std::string& text) {
   std::size_t used = 0;
   const double percent = std::stod(text, &used);
@@ -153,6 +175,7 @@ void add_set(CLI::App& app, int& exit_code) {
                    "rotation's guard) when it opens or closes connections, else nothing")
       ->type_name("D");
   verb->callback([flags, &exit_code] {
+    resolve_local_target(*flags);
     // What no run would take is found before a controller is asked.
     std::vector<std::string> problems;
     for (const PlanProblem& p : parse_patch(flags->assignments).problems)

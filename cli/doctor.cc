@@ -5,6 +5,7 @@
 #include <openssl/crypto.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -31,6 +32,7 @@ constexpr std::uint64_t kFewDescriptors = 4'096;
 constexpr std::uint64_t kFewPorts = 16'000;
 constexpr std::uint64_t kShortBacklog = 1'024;
 constexpr std::int64_t kExpiresSoonDays = 30;
+constexpr std::uint64_t kLittleSpace = std::uint64_t{1} << 30;
 
 class Findings {
  public:
@@ -132,7 +134,12 @@ void look_at_data_directory(Findings& out) {
     return out.fail("data directory: " + written.error().message +
                     "; set XDG_DATA_HOME to one that can be written");
   unlink(probe.c_str());
-  out.ok("data directory: " + directory);
+  struct statvfs disk {};
+  if (statvfs(directory.c_str(), &disk) != 0) return out.ok("data directory: " + directory);
+  const std::uint64_t free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  const std::string text = "data directory: " + directory + ", " + format_size(free) + " free";
+  if (free >= kLittleSpace) return out.ok(text);
+  out.warn(text + "; an hour of one agent's records at 1 s is some 7 MiB: free some space");
 }
 
 void look_at_certificate(Findings& out, const std::string& path) {

@@ -10,9 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
+#include <string_view>
 
 #include "cli/files.h"
 #include "cli/pki.h"
+#include "common/plan.h"
 
 namespace spate::cli {
 namespace {
@@ -72,7 +75,7 @@ std::string indented(const std::string& text) {
 
 std::string default_local_store() { return data_directory() + "/local.sqlite"; }
 
-std::optional<ControllerFlags> live_local_controller(const std::string& store) {
+std::optional<LiveLocalCluster> live_local_cluster(const std::string& store) {
   const int fd = open(lock_path(store).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
   // Free to take: whoever wrote it has gone.
@@ -80,10 +83,28 @@ std::optional<ControllerFlags> live_local_controller(const std::string& store) {
   close(fd);
   if (!is_held) return std::nullopt;
   const auto text = read_file(lock_path(store));
-  if (!text || text->empty()) return std::nullopt;
-  const std::size_t end = text->find('\n');
-  if (end == text->npos) return std::nullopt;
-  return flags_of(text->substr(0, end), text->substr(end + 1, text->find('\n', end + 1) - end - 1));
+  if (!text) return std::nullopt;
+  // As publish() writes it; the target's lines come later, or never.
+  std::istringstream lines(*text);
+  std::string address, pki;
+  LiveLocalCluster live;
+  if (!std::getline(lines, address) || !std::getline(lines, pki)) return std::nullopt;
+  live.controller = flags_of(address, pki);
+  std::getline(lines, live.target_url);
+  std::getline(lines, live.target_tls_url);
+  return live;
+}
+
+std::string with_local_target(const std::string& assignment, const LiveLocalCluster& cluster) {
+  constexpr std::string_view kPath = "target.url=";
+  if (!assignment.starts_with(kPath)) return assignment;
+  std::string_view value = std::string_view(assignment).substr(kPath.size());
+  // A value is JSON, or else a string.
+  if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
+    value = value.substr(1, value.size() - 2);
+  const std::string& url = value == kLocalTlsUrl ? cluster.target_tls_url : cluster.target_url;
+  if (!is_local_url(value) || url.empty()) return assignment;
+  return std::string(kPath) + url;
 }
 
 Result<void> LocalCluster::lock(const std::string& store) {
@@ -94,12 +115,12 @@ Result<void> LocalCluster::lock(const std::string& store) {
   if (lock_ < 0)
     return Error{ErrorCode::io, "cannot write " + lock_path(store) + ": " + std::strerror(errno)};
   if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return {};
-  const auto live = live_local_controller(store);
-  return Error{
-      ErrorCode::unavailable,
-      "another local cluster is using " + store +
-          (live ? " (its controller answers at " + live->controller + ")" : std::string()) +
-          ": wait for its end, or give this one another store with --store FILE"};
+  const auto live = live_local_cluster(store);
+  return Error{ErrorCode::unavailable,
+               "another local cluster is using " + store +
+                   (live ? " (its controller answers at " + live->controller.controller + ")"
+                         : std::string()) +
+                   ": wait for its end, or give this one another store with --store FILE"};
 }
 
 Result<void> LocalCluster::make_certificates() {
@@ -143,11 +164,17 @@ Result<void> LocalCluster::start_controller(const std::string& store, const Say&
   const auto line = wait_ready(**member, "listening on ");
   if (!line) return line.error();
   controller_ = flags_of(word_after(*line, "listening on "), pki());
-  const std::string text = controller_.controller + "\n" + pki() + "\n";
-  if (ftruncate(lock_, 0) != 0 || pwrite(lock_, text.data(), text.size(), 0) < 0)
-    return Error{ErrorCode::io, "cannot write " + lock_path(store) + ": " + std::strerror(errno)};
   say(fmt::format("started spate-controller, pid {}, on {}", (*member)->process.pid(),
                   controller_.controller));
+  return publish(store);
+}
+
+// For other verbs of this user, with --local.
+Result<void> LocalCluster::publish(const std::string& store) {
+  std::string text = controller_.controller + "\n" + pki() + "\n";
+  if (!target_url_.empty()) text += target_url_ + "\n" + target_tls_url_ + "\n";
+  if (ftruncate(lock_, 0) != 0 || pwrite(lock_, text.data(), text.size(), 0) < 0)
+    return Error{ErrorCode::io, "cannot write " + lock_path(store) + ": " + std::strerror(errno)};
   return {};
 }
 
@@ -205,6 +232,7 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::start(const LocalClusterSpec
   if (auto done = cluster->make_certificates(); !done) return done.error();
   if (auto done = cluster->start_controller(store, say); !done) return done.error();
   if (auto done = cluster->start_target(spec, say); !done) return done.error();
+  if (auto done = cluster->publish(store); !done) return done.error();
   if (auto done = cluster->start_agents(spec, say); !done) return done.error();
   return cluster;
 }

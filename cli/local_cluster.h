@@ -30,9 +30,18 @@ struct LocalClusterSpec {
 
 // The store meant by a --store flag that was not given.
 std::string default_local_store();
-// Where the controller of a live local cluster on `store` answers, and whom; nothing if there is
-// none.
-std::optional<ControllerFlags> live_local_controller(const std::string& store);
+// A local cluster that another process of this user has started.
+struct LiveLocalCluster {
+  ControllerFlags controller;  // where it answers, and whom
+  std::string target_url;      // "" without a target
+  std::string target_tls_url;
+};
+// The one on `store`; nothing if none is live.
+std::optional<LiveLocalCluster> live_local_cluster(const std::string& store);
+
+// "target.url=local" or "target.url=grpcs://local" with the address of that target; any other
+// assignment as it is.
+std::string with_local_target(const std::string& assignment, const LiveLocalCluster& cluster);
 
 class LocalCluster {
  public:
@@ -72,6 +81,7 @@ class LocalCluster {
                          std::vector<std::string> arguments);
   Result<std::string> wait_ready(Member& member, const std::string& text);
   Result<void> start_controller(const std::string& store, const Say& say);
+  Result<void> publish(const std::string& store);
   Result<void> start_target(const LocalClusterSpec& spec, const Say& say);
   Result<void> start_agents(const LocalClusterSpec& spec, const Say& say);
 

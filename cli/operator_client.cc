@@ -83,6 +83,11 @@ struct OperatorClient::Impl {
       case grpc::StatusCode::DEADLINE_EXCEEDED:
         if (!is_of_the_transport(text))
           return {ErrorCode::unavailable, "the controller at " + address + ": " + text};
+        if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+            channel->GetState(false) == GRPC_CHANNEL_READY)
+          return {ErrorCode::unavailable, "the controller at " + address +
+                                              " is there, but did not answer in time: its log says "
+                                              "what keeps it"};
         return {ErrorCode::unavailable, "no controller answers at " + address + " (" + cause(text) +
                                             "): start one with `spate-controller --listen " +
                                             address + "`, or name another with --controller"};

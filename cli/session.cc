@@ -40,8 +40,8 @@ Result<Session> Session::open(const SessionFlags& flags) {
   ControllerFlags controller = flags.controller;
   if (flags.local) {
     const std::string store = flags.store.empty() ? default_local_store() : flags.store;
-    if (const auto live = live_local_controller(store)) {
-      controller = *live;
+    if (const auto live = live_local_cluster(store)) {
+      controller = live->controller;
     } else {
       if (!std::filesystem::exists(store))
         return Error{ErrorCode::not_found,

@@ -42,6 +42,13 @@ std::string head(const ops::v1::StatusReply& reply) {
   text += seconds(live.elapsed_ms()) + " of " + seconds(live.planned_ms()) + ", " +
           format_count(run.requests()) + " requests, " + format_count(live.connections()) +
           " connections (" + format_count(live.leased()) + " under a lease)\n";
+  if (!live.store_trouble().empty()) {
+    std::uint64_t waiting = 0;
+    for (const auto& a : live.agents()) waiting += a.records_waiting();
+    text += "TROUBLE: " + live.store_trouble() + " (" + format_count(waiting) +
+            " records wait on the agents, or more)\n";
+  }
+  if (!live.store_space().empty()) text += "store: " + live.store_space() + "\n";
   if (!live.spread().empty()) text += live.spread() + "\n";
   if (!live.under_way().empty()) text += "being prepared: " + live.under_way() + "\n";
   if (live.queued() > 0) text += std::to_string(live.queued()) + " more changes wait\n";
@@ -50,11 +57,14 @@ std::string head(const ops::v1::StatusReply& reply) {
 
 std::string agents(const ops::v1::LiveStatus& live) {
   Table table({"agent", "state", ">epoch", ">connections", "lease until", ">incarnation",
-               ">records", ">waiting", ">clock", ""});
+               ">records", ">waiting", ">lag", ">clock", ""});
   for (const auto& a : live.agents()) {
-    table.add({a.name(), a.state(), std::to_string(a.epoch()), format_count(a.connections()),
-               or_dash(a.lease_until()), std::to_string(a.incarnation()),
-               format_count(a.records_stored()), format_count(a.records_waiting()),
+    // After a restart the controller does not know what an agent has before it is heard of.
+    const bool is_known = a.epoch() != 0;
+    table.add({a.name(), a.state(), is_known ? std::to_string(a.epoch()) : "-",
+               is_known ? format_count(a.connections()) : "-", or_dash(a.lease_until()),
+               std::to_string(a.incarnation()), format_count(a.records_stored()),
+               format_count(a.records_waiting()), a.lag_ms() > 0 ? seconds(a.lag_ms()) : "-",
                a.clock_bound_ns() > 0 ? format_latency(a.clock_offset_ns()) + " +-" +
                                             format_latency(a.clock_bound_ns())
                                       : "-",
@@ -106,6 +116,8 @@ Json json_of(const ops::v1::LiveStatus& live) {
            {"spread", live.spread()},
            {"under_way", live.under_way()},
            {"queued", live.queued()},
+           {"store_trouble", live.store_trouble()},
+           {"store_space", live.store_space()},
            {"agents", Json::array()}};
   for (const auto& a : live.agents()) {
     out["agents"].push_back({{"agent", a.name()},
@@ -116,6 +128,7 @@ Json json_of(const ops::v1::LiveStatus& live) {
                              {"incarnation", a.incarnation()},
                              {"records_stored", a.records_stored()},
                              {"records_waiting", a.records_waiting()},
+                             {"lag_ms", a.lag_ms()},
                              {"clock_offset_ns", a.clock_offset_ns()},
                              {"clock_bound_ns", a.clock_bound_ns()},
                              {"note", a.note()}});

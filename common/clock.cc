@@ -8,6 +8,10 @@ std::int64_t wall_clock_ms() {
   return static_cast<std::int64_t>(t.tv_sec) * 1000 + t.tv_nsec / 1'000'000;
 }
 
+Duration wall_clock_offset() {
+  return std::chrono::milliseconds(wall_clock_ms()) - BootClock::now().time_since_epoch();
+}
+
 std::string rfc3339(std::int64_t wall_ms) {
   // Rounds towards the past, also before 1970.
   std::int64_t seconds = wall_ms / 1000;

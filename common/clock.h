@@ -34,6 +34,8 @@ inline Instant from_ns(std::int64_t ns) { return Instant(Duration(ns)); }
 
 // Wall time in milliseconds since 1970, for labels.
 std::int64_t wall_clock_ms();
+// By how much it is ahead of BootClock; jumps when somebody sets it.
+Duration wall_clock_offset();
 // "2026-11-30T10:26:19Z"
 std::string rfc3339(std::int64_t wall_ms);
 

@@ -50,7 +50,9 @@ struct AgentHeartbeat {
   std::int64_t t1_agent_ns = 0;
   std::int64_t offset_ns = 0;  // controller clock - agent clock, the agent's best estimate
   std::int64_t offset_bound_ns = 0;
-  std::int64_t t2_controller_ns = 0;  // set by the service on receipt
+  std::int64_t t2_controller_ns = 0;      // set by the service on receipt
+  std::int64_t wall_clock_offset_ns = 0;  // wall clock - agent clock; 0: not known
+  std::string trouble = {};               // why the spool cannot be written; empty: it can
 };
 
 struct AgentProblem {

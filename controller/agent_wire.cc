@@ -137,8 +137,10 @@ AgentMessage from_wire(const WireIn& message) {
     case WireIn::kHello:
       return hello_from(message.hello());
     case WireIn::kHeartbeat:
-      return AgentHeartbeat{message.heartbeat().t1_agent_ns(), message.heartbeat().offset_ns(),
-                            message.heartbeat().offset_bound_ns(), 0};
+      return AgentHeartbeat{
+          message.heartbeat().t1_agent_ns(),          message.heartbeat().offset_ns(),
+          message.heartbeat().offset_bound_ns(),      0,
+          message.heartbeat().wall_clock_offset_ns(), message.heartbeat().trouble()};
     case WireIn::kPrepareReply:
       return AgentPrepareReply{message.prepare_reply().run(),
                                problems_from(message.prepare_reply().problems()),

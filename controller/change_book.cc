@@ -182,6 +182,26 @@ void ChangeBook::learn_version(std::size_t agent, std::uint32_t epoch, Instant n
 
 void ChangeBook::on(const change_input::Tick&, Instant now) { redistribute(now); }
 
+// An operator's order that is not on its way to the store is given up. One that is cannot be taken
+// back: it is made when the store can be written again. The controller's own orders wait.
+void ChangeBook::on(const change_input::Unstorable& input, Instant now) {
+  std::deque<ChangeOrder> own;
+  for (ChangeOrder& order : std::exchange(queue_, {})) {
+    if (order.ticket == 0) {
+      own.push_back(std::move(order));
+    } else {
+      answer(order, refusal(input.why, 1));
+    }
+  }
+  queue_ = std::move(own);
+  if (!candidate_ || candidate_->order.ticket == 0) return;
+  if (!candidate_->is_storing) return refuse_candidate({input.why}, 1, now);
+  ChangeAnswer undecided = refusal(input.why, 1);
+  undecided.is_undecided = true;
+  answer(candidate_->order, std::move(undecided));
+  candidate_->order.ticket = 0;
+}
+
 void ChangeBook::on(const change_input::Ending&, Instant now) {
   is_ending_ = true;
   const std::string why = "the run is ending";
@@ -573,7 +593,7 @@ std::size_t ChangeBook::due(Instant now) const {
 void ChangeBook::show_spread(Instant now) {
   const std::size_t version = due(now);
   if (version == 0 || now < setup_.start + accepted_[version - 1].at + kSpreadGrace) return;
-  const std::string text = spread(now);
+  const std::string text = behind(now);
   if (text.empty() && shown_spread_ != 0) {
     log(Severity::info, "epoch " + std::to_string(epoch(now)) + " on every agent that is there");
     shown_spread_ = 0;
@@ -583,7 +603,36 @@ void ChangeBook::show_spread(Instant now) {
   }
 }
 
+// Another controller process told it what it has, and it has said nothing to this one.
+bool ChangeBook::is_unheard(const Member& member) {
+  return member.is_guessed &&
+         (member.presence == Presence::away || member.presence == Presence::lost);
+}
+
 std::string ChangeBook::spread(Instant now) const {
+  const std::string behind = this->behind(now);
+  const std::string unheard = this->unheard(now);
+  return behind + (behind.empty() || unheard.empty() ? "" : "; ") + unheard;
+}
+
+std::string ChangeBook::unheard(Instant now) const {
+  std::vector<std::string> names;
+  Instant until = Instant::min();
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const Member& member = members_[i];
+    if (!is_unheard(member) || (member.presence == Presence::lost && leases_.ended(i, now)))
+      continue;
+    names.push_back(setup_.agents[i]);
+    until = std::max(until, leases_.until(i));
+  }
+  if (names.empty()) return "";
+  return "not back since the controller's restart: " + std::to_string(names.size()) + " of " +
+         std::to_string(members_.size()) + " agents (" + list(names) + ")" +
+         (until > now ? ", at work until " + wall_time(until) + " at the latest"
+                      : std::string(", without a lease"));
+}
+
+std::string ChangeBook::behind(Instant now) const {
   const std::size_t version = due(now);
   std::vector<std::string> behind;
   std::size_t with = 0;
@@ -594,6 +643,7 @@ std::string ChangeBook::spread(Instant now) const {
     const Member& member = members_[i];
     if (member.presence == Presence::finished) continue;
     ++of;
+    if (is_unheard(member)) continue;
     if (member.sure >= version) {
       ++with;
     } else if (member.presence != Presence::lost || !leases_.ended(i, now)) {
@@ -617,15 +667,22 @@ ChangeBook::AgentState ChangeBook::agent_state(std::size_t agent, Instant now) c
                    : member.presence == Presence::away ? "away"
                    : member.presence == Presence::lost ? "lost"
                                                        : "finished";
-  state.epoch = history_.epoch(member.sure, offset(now));
-  state.connections = history_.connections(member.sure, agent, offset(now));
-  if (member.presence == Presence::finished) return state;
-  state.is_behind = member.sure < due(now);
+  if (!is_unheard(member)) {
+    state.epoch = history_.epoch(member.sure, offset(now));
+    state.connections = history_.connections(member.sure, agent, offset(now));
+    state.is_behind = member.sure < due(now);
+  }
+  if (member.presence == Presence::finished) {
+    state.is_behind = false;
+    return state;
+  }
   if (!leases_.ended(agent, now)) {
     state.lease_wall_ms =
         setup_.start_wall_ms + (leases_.until(agent) - setup_.start) / std::chrono::milliseconds(1);
   }
-  if (!member.refusal.empty()) {
+  if (is_unheard(member)) {
+    state.note = "not back since the controller's restart";
+  } else if (!member.refusal.empty()) {
     state.note = "cannot take the last change: " + member.refusal;
   } else if (member.asked && member.asked->epoch > state.epoch && !member.asked->reply) {
     state.note = "asked for epoch " + std::to_string(member.asked->epoch);

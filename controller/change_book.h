@@ -69,6 +69,7 @@ std::vector<Difference> differences(const Epoch& from, const Epoch& to,
 struct ChangeAnswer {
   std::vector<std::string> problems;  // not empty: refused, nothing has changed
   int exit_code = 0;                  // with problems: 2 wrong, 4 the epoch moved on, 1 else
+  bool is_undecided = false;          // with problems: it may be made all the same
   std::uint32_t epoch = 0;            // the present one if the epoch moved on
   std::uint32_t from_epoch = 0;       // in effect before it, at its instant
   Duration at{};                      // since T
@@ -119,16 +120,21 @@ struct Finished {
 struct Stored {
   std::uint32_t epoch = 0;
 };
+// Nothing can be stored, and has not for a while: whoever waits is told so.
+struct Unstorable {
+  std::string why;
+};
 // The run drains: no more changes.
 struct Ending {};
 struct Tick {};
 
 }  // namespace change_input
 
-using ChangeInput = std::variant<change_input::Order, change_input::Reply, change_input::Applied,
-                                 change_input::Away, change_input::Back, change_input::Restarted,
-                                 change_input::Lost, change_input::Finished, change_input::Stored,
-                                 change_input::Ending, change_input::Tick>;
+using ChangeInput =
+    std::variant<change_input::Order, change_input::Reply, change_input::Applied,
+                 change_input::Away, change_input::Back, change_input::Restarted,
+                 change_input::Lost, change_input::Finished, change_input::Stored,
+                 change_input::Unstorable, change_input::Ending, change_input::Tick>;
 
 namespace change_action {
 
@@ -186,8 +192,8 @@ class ChangeBook {
 
   // For the status.
   struct AgentState {
-    std::string presence;  // "here", "away", "lost", "finished"
-    std::uint32_t epoch = 0;
+    std::string presence;     // "here", "away", "lost", "finished"
+    std::uint32_t epoch = 0;  // 0: not known since the controller's restart
     std::uint64_t connections = 0;
     bool is_behind = false;          // of the changes whose instant has passed
     std::int64_t lease_wall_ms = 0;  // when it ends; 0: it has
@@ -195,7 +201,8 @@ class ChangeBook {
   };
   bool is_here(std::size_t agent) const { return members_.at(agent).presence == Presence::here; }
   AgentState agent_state(std::size_t agent, Instant now) const;
-  // "epoch 7 on 4 of 8 agents: pc-05 still on 6 until 14:05:10Z"; empty: all are on the same.
+  // "epoch 7 on 4 of 8 agents: pc-05 still on 6 until 14:05:10Z", and who has not been heard of
+  // since the controller's restart; empty: all are known to be on the same.
   std::string spread(Instant now) const;
   // The one being prepared or stored; null if there is none.
   const Change* under_way() const { return candidate_ ? &candidate_->change : nullptr; }
@@ -246,6 +253,7 @@ class ChangeBook {
   void on(const change_input::Lost& input, Instant now);
   void on(const change_input::Finished& input, Instant now);
   void on(const change_input::Stored& input, Instant now);
+  void on(const change_input::Unstorable& input, Instant now);
   void on(const change_input::Ending& input, Instant now);
   void on(const change_input::Tick& input, Instant now);
 
@@ -270,6 +278,9 @@ class ChangeBook {
   std::uint64_t least(std::size_t agent, Duration at) const;
   void settle();
 
+  static bool is_unheard(const Member& member);
+  std::string behind(Instant now) const;
+  std::string unheard(Instant now) const;
   void show_epoch(Instant now);
   void show_spread(Instant now);
   void redistribute(Instant now);

@@ -134,11 +134,15 @@ class Controller::Impl {
     return {[post](std::vector<Mark> marks) { post(event::Committed{std::move(marks)}); },
             [post](std::string why) { post(event::StoreInTrouble{std::move(why)}); },
             [post] { post(event::StoreRecovered{}); },
-            [post](std::uint64_t term) { post(event::StoreTakenOver{term}); }};
+            [post](std::uint64_t term) { post(event::StoreTakenOver{term}); },
+            [post](RunEvent::Severity severity, std::string text) {
+              post(event::StoreNote{severity, std::move(text)});
+            },
+            [post](StoreSpace space) { post(event::StoreMeasured{space}); }};
   }
 
   void tick() {
-    step(event::Tick{});
+    step(event::Tick{wall_clock_offset().count()});
     tick_timer_.expires_after(kTick);
     tick_timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error && !is_over_) tick();
@@ -324,8 +328,9 @@ class Controller::Impl {
     watchers_.clear();
     for (const auto& [token, done] : std::exchange(changes_, {})) {
       ChangeAnswer answer;
-      answer.problems = {reason + ": `spate status RUN` shows what became of the change"};
+      answer.problems = {reason};
       answer.exit_code = 1;
+      answer.is_undecided = true;
       done(answer);
     }
     samplers_.clear();  // of runs that go on; their timers would keep the loop

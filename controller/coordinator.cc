@@ -121,17 +121,50 @@ void Coordinator::on(event::BarrierPassed& e, Instant now) {
 }
 
 void Coordinator::on(event::StoreInTrouble& e, Instant now) {
+  store_trouble_ = e.why;
   log(Severity::error, "store trouble cause=\"" + e.why + "\"");
-  log_in_runs(Severity::error, e.why, now);
+  // A warning to the runs: what agents keep until it is over is not lost.
+  log_in_runs(Severity::warning, e.why, now);
+  unstorable_at_ = now + kUnstorableAfter;
+}
+
+void Coordinator::on(event::StoreNote& e, Instant now) {
+  log(e.severity, "store cause=\"" + e.text + "\"");
+  log_in_runs(e.severity, e.text, now);
 }
 
 void Coordinator::on(event::StoreRecovered&, Instant now) {
+  store_trouble_.clear();
+  unstorable_at_.reset();
   log(Severity::info, "the store can be written again");
   log_in_runs(Severity::info, "the store can be written again", now);
 }
 
+void Coordinator::on(event::StoreMeasured& e, Instant now) {
+  space_.add(e.space, now);
+  const auto space = space_.left();
+  if (!space) return;
+  for (const auto& [id, run] : live_) {
+    if (!run->run().start()) continue;
+    const Duration elapsed = now - *run->run().start();
+    const Duration foreseen = elapsed < kGrowthSettles ? kSpaceForeseenEarly : kSpaceForeseen;
+    const Duration remaining = run->run().info().plan.length() - elapsed;
+    if (space->left >= std::min(remaining, foreseen)) continue;
+    if (!told_of_space_.insert(id).second) continue;
+    const std::string text = "store is filling: " + space_.text() +
+                             "; free some space: when it is full, agents keep their records";
+    log(Severity::warning, text);
+    run->log(Severity::warning, text, now);
+  }
+}
+
 void Coordinator::on(event::StoreTakenOver& e, Instant) {
   superseded(e.term, "another controller on this store");
+}
+
+std::string Coordinator::unstorable(const std::string& what, const std::string& hint) const {
+  return "the controller cannot store a " + what + ": " + store_trouble_ + "; then try again" +
+         hint;
 }
 
 // The target.
@@ -143,7 +176,12 @@ void Coordinator::on(event::Sampled& e, Instant now) {
 
 // Time.
 
-void Coordinator::on(event::Tick&, Instant now) {
+void Coordinator::on(event::Tick& e, Instant now) {
+  if (const Duration step = registry_.wall_clock(e.wall_clock_offset_ns); step != Duration{}) {
+    const std::string text = "clock stepped controller by=" + shown_step(step);
+    log(Severity::warning, text);
+    log_in_runs(Severity::warning, text, now);
+  }
   for (const Registry::Lost& lost : registry_.tick(now)) {
     // A stream that is still there says hello again when it comes back to life.
     const AgentEntry* agent = registry_.find(lost.name);
@@ -152,6 +190,11 @@ void Coordinator::on(event::Tick&, Instant now) {
   }
   for (const auto& [stream, since] : silent_streams_) {
     if (now - since >= kHelloDeadline) close(stream, "no hello");
+  }
+  if (unstorable_at_ && now >= *unstorable_at_) {
+    for (const auto& [id, run] : live_)
+      run->refuse_changes(unstorable("change", kStopNeedsNoStore), now);
+    unstorable_at_.reset();
   }
   for (const auto& [id, run] : live_) run->tick(now);
   agents_changed(now);
@@ -196,6 +239,7 @@ void Coordinator::close_finished(Instant now) {
       endings_.push_back(
           {next_barrier_++, now + kFinalCommitDeadline, {run.watchers(), run.end()}});
     }
+    told_of_space_.erase(it->first);
     it = live_.erase(it);
   }
 }

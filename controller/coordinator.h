@@ -14,6 +14,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,7 +32,19 @@ inline constexpr std::size_t kMaxLiveRuns = 32;
 inline constexpr int kExitSuperseded = 4;
 // How often a controller with live runs writes that it is alive.
 inline constexpr Duration kAliveEvery = std::chrono::seconds(5);
+// An agent that is refused dials again and again: the same refusal is logged once, and again after
+// so long. So many are remembered.
+inline constexpr Duration kRefusalAgainAfter = std::chrono::minutes(10);
+inline constexpr std::size_t kMaxRefusals = 1'000;
 inline constexpr Duration kHelloDeadline = std::chrono::seconds(10);
+// How long an order that was under way waits for a store that cannot be written.
+inline constexpr Duration kUnstorableAfter = std::chrono::seconds(3);
+inline constexpr const char* kStopNeedsNoStore = " (`spate stop RUN` needs no store)";
+// A run is told that the store's disk will be full before it ends, so long before. Until so long
+// after its start the store keeps ever more of it whole, and grows faster than it will.
+inline constexpr Duration kSpaceForeseen = std::chrono::hours(24);
+inline constexpr Duration kSpaceForeseenEarly = std::chrono::hours(1);
+inline constexpr Duration kGrowthSettles = std::chrono::hours(2);
 // A watcher hears of a run's end when it is stored, but not never.
 inline constexpr Duration kFinalCommitDeadline = std::chrono::seconds(5);
 
@@ -69,6 +83,8 @@ class Coordinator {
   void on(event::BarrierPassed& e, Instant now);
   void on(event::StoreInTrouble& e, Instant now);
   void on(event::StoreRecovered& e, Instant now);
+  void on(event::StoreNote& e, Instant now);
+  void on(event::StoreMeasured& e, Instant now);
   void on(event::StoreTakenOver& e, Instant now);
   void on(event::Sampled& e, Instant now);
   void on(event::Submit& e, Instant now);
@@ -84,7 +100,9 @@ class Coordinator {
   void on(event::ShutDown& e, Instant now);
 
   void said_hello(StreamId stream, const AgentHello& hello, Instant now);
+  bool is_news(const AgentHello& hello, const std::string& refusal, Instant now);
   void said(const Speaker& who, AgentHeartbeat& m, Instant now);
+  void tell_news(const Speaker& who, const Registry::News& news, Instant now);
   void said(const Speaker& who, AgentPrepareReply& m, Instant now);
   void said(const Speaker& who, AgentArmed& m, Instant now);
   void said(const Speaker& who, AgentStarted& m, Instant now);
@@ -109,6 +127,7 @@ class Coordinator {
   static void learn_start(LiveRun& run, const AgentEntry& agent, Instant now);
   void lose(const std::string& id, std::uint64_t incarnation, const std::string& cause,
             Instant now);
+  std::string unstorable(const std::string& what, const std::string& hint) const;
   void take_late(const Speaker& who, AgentRecord& record);
   void agents_changed(Instant now);
   void close_finished(Instant now);
@@ -137,8 +156,17 @@ class Coordinator {
   const std::string cluster_;
   const std::uint64_t term_;
   Instant alive_due_;
+  std::string store_trouble_;  // why it cannot be written; empty: it can
+  SpaceForecast space_;
+  std::set<std::string> told_of_space_;   // runs
+  std::optional<Instant> unstorable_at_;  // then orders that wait are told so
   Registry registry_;
   std::map<StreamId, Instant> silent_streams_;  // opened, no hello yet
+  struct Refusal {
+    std::string cause;
+    Instant logged_at{};
+  };
+  std::map<std::string, Refusal> refusals_;  // by who was refused
   std::map<std::string, std::unique_ptr<LiveRun>> live_;
   ClosedRuns closed_runs_;
   std::vector<Ending> endings_;

@@ -33,6 +33,28 @@ void Coordinator::on(event::FromAgent& e, Instant now) {
   std::visit([&](auto& m) { said(who, m, now); }, e.message);
 }
 
+namespace {
+
+std::string identity(const AgentHello& hello) {
+  return hello.agent_id + ' ' + hello.name + ' ' + hello.peer;
+}
+
+std::string clock_differs(const AgentEntry& agent) {
+  return "clock differs from the controller's agent=" + agent.name +
+         " by=" + shown_step(agent.clock_off);
+}
+
+}  // namespace
+
+// Whether a refusal is worth a line of the log.
+bool Coordinator::is_news(const AgentHello& hello, const std::string& refusal, Instant now) {
+  if (refusals_.size() >= kMaxRefusals) refusals_.clear();
+  Refusal& last = refusals_[identity(hello)];
+  if (last.cause == refusal && now - last.logged_at < kRefusalAgainAfter) return false;
+  last = {refusal, now};
+  return true;
+}
+
 void Coordinator::said_hello(StreamId stream, const AgentHello& hello, Instant now) {
   silent_streams_.erase(stream);
   if (registry_.find(stream) != nullptr) {
@@ -50,14 +72,17 @@ void Coordinator::said_hello(StreamId stream, const AgentHello& hello, Instant n
   if (admission.refusal.empty())
     admission = registry_.hello(stream, hello, now, names_in_runs(), stranger(hello, now));
   if (!admission.accepted) {
-    log(admission.is_copied ? Severity::error : Severity::warning,
-        "agent refused agent=" + hello.name + " peer=" + hello.peer + " cause=\"" +
-            admission.refusal + "\"");
+    if (is_news(hello, admission.refusal, now)) {
+      log(admission.is_copied ? Severity::error : Severity::warning,
+          "agent refused agent=" + hello.name + " peer=" + hello.peer + " cause=\"" +
+              admission.refusal + "\"");
+    }
     if (admission.is_copied) hold_copies(hello, admission, now);
     send(stream, SendRejected{admission.refusal});
     close(stream, admission.refusal);
     return;
   }
+  refusals_.erase(identity(hello));
   log(Severity::info, std::string("agent ") + (admission.is_back ? "back" : "joined") +
                           " agent=" + admission.name + " host=" + hello.host +
                           " version=" + hello.version + " cpus=" + std::to_string(hello.cpus));
@@ -184,7 +209,7 @@ void Coordinator::acknowledge_closed(const Speaker& who, const std::string& run,
 }
 
 void Coordinator::said(const Speaker& who, AgentHeartbeat& m, Instant now) {
-  registry_.heartbeat(who.stream, m.offset_ns, m.offset_bound_ns, now);
+  tell_news(who, registry_.heartbeat(who.stream, m, now), now);
   SendHeartbeatReply reply{m.t1_agent_ns, m.t2_controller_ns};
   for (LiveRun* run : live_runs_of(who.id)) {
     learn_start(*run, *registry_.find(who.stream), now);
@@ -194,6 +219,29 @@ void Coordinator::said(const Speaker& who, AgentHeartbeat& m, Instant now) {
     reply.lease = lease;
   }
   send(who.stream, std::move(reply));
+}
+
+void Coordinator::tell_news(const Speaker& who, const Registry::News& news, Instant now) {
+  const auto tell = [&](Severity severity, const std::string& text) {
+    log(severity, text);
+    for (LiveRun* run : live_runs_of(who.id)) run->log(severity, text, now);
+  };
+  const AgentEntry& agent = *registry_.find(who.stream);
+  if (news.clock_step != Duration{}) {
+    tell(Severity::warning,
+         "clock stepped agent=" + who.name + " by=" + shown_step(news.clock_step));
+  }
+  if (news.is_clock_off_new && agent.clock_off != Duration{}) {
+    tell(Severity::warning, clock_differs(agent));
+  } else if (news.is_clock_off_new) {
+    tell(Severity::info, "clock agrees with the controller's again agent=" + who.name);
+  }
+  if (news.is_trouble_new && agent.trouble.empty()) {
+    tell(Severity::info, "spool works again agent=" + who.name);
+  } else if (news.is_trouble_new) {
+    tell(Severity::warning,
+         "spool in trouble agent=" + who.name + " cause=\"" + agent.trouble + "\"");
+  }
 }
 
 // After a reboot of this machine the agents know the run's T by clocks that went on.
@@ -210,7 +258,12 @@ void Coordinator::said(const Speaker& who, AgentPrepareReply& m, Instant now) {
 }
 
 void Coordinator::said(const Speaker& who, AgentArmed& m, Instant now) {
-  if (LiveRun* run = live_run_of(m.run, who)) return run->step(run_input::Armed{who.name, m}, now);
+  if (LiveRun* run = live_run_of(m.run, who)) {
+    // It may have been told before there was this run.
+    const AgentEntry& agent = *registry_.find(who.stream);
+    if (agent.clock_off != Duration{}) run->log(Severity::warning, clock_differs(agent), now);
+    return run->step(run_input::Armed{who.name, m}, now);
+  }
   // Its run ended while it got ready: nobody will start it.
   if (!live_.contains(m.run)) tell_to_stop(who, m.run);
 }

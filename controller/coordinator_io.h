@@ -14,6 +14,7 @@
 #include "controller/agent_events.h"
 #include "controller/operator_api.h"
 #include "controller/store_op.h"
+#include "controller/store_space.h"
 
 namespace spate::controller {
 
@@ -46,6 +47,13 @@ struct StoreInTrouble {
   std::string why;
 };
 struct StoreRecovered {};
+struct StoreNote {
+  RunEvent::Severity severity = RunEvent::Severity::warning;
+  std::string text;
+};
+struct StoreMeasured {
+  StoreSpace space;
+};
 // Another controller has the store now: nothing more can be written.
 struct StoreTakenOver {
   std::uint64_t term = 0;  // of the other one
@@ -100,7 +108,9 @@ struct ListAgents {
 };
 
 // Every 100 ms or so.
-struct Tick {};
+struct Tick {
+  std::int64_t wall_clock_offset_ns = 0;  // wall clock - this machine's clock; 0: not known
+};
 struct ShutDown {};
 
 }  // namespace event
@@ -108,9 +118,10 @@ struct ShutDown {};
 using Event =
     std::variant<event::StreamOpened, event::StreamClosed, event::FromAgent, event::Committed,
                  event::BarrierPassed, event::StoreInTrouble, event::StoreRecovered,
-                 event::StoreTakenOver, event::Sampled, event::Submit, event::Withdraw,
-                 event::Watch, event::WatcherLeft, event::Stop, event::ChangeRun, event::AskStatus,
-                 event::ListRuns, event::ListAgents, event::Tick, event::ShutDown>;
+                 event::StoreNote, event::StoreMeasured, event::StoreTakenOver, event::Sampled,
+                 event::Submit, event::Withdraw, event::Watch, event::WatcherLeft, event::Stop,
+                 event::ChangeRun, event::AskStatus, event::ListRuns, event::ListAgents,
+                 event::Tick, event::ShutDown>;
 
 namespace action {
 

@@ -16,6 +16,7 @@ void Coordinator::on(event::Submit& e, Instant now) {
                    std::to_string(kMaxLiveRuns) + " may be: stop one, or wait"},
                   1);
   }
+  if (!store_trouble_.empty()) return refuse({unstorable("run", "")}, 1);
   OrderOrProblems made = make_order(e.order, e.wall_ms, e.random);
   const std::string& probe = made.order.plan.target.probe;
   if (made.problems.empty() && !probe.empty() && config_.may_probe) {
@@ -79,23 +80,32 @@ void Coordinator::on(event::Stop& e, Instant now) {
 
 void Coordinator::on(event::ChangeRun& e, Instant now) {
   const auto it = live_.find(e.request.run);
-  if (it != live_.end()) {
+  if (it != live_.end() && store_trouble_.empty()) {
     it->second->change(e.request, e.token, e.wall_ms, now);
     return;
   }
   ChangeAnswer answer;
-  answer.exit_code = 4;
-  answer.problems.push_back(closed_runs_.has(e.request.run)
-                                ? "run " + e.request.run + " has ended already"
-                                : "no run " + e.request.run +
-                                      " is live: `spate status` lists them");
+  if (it != live_.end()) {
+    answer.exit_code = 1;
+    answer.problems.push_back(unstorable("change", kStopNeedsNoStore));
+  } else {
+    answer.exit_code = 4;
+    answer.problems.push_back(closed_runs_.has(e.request.run)
+                                  ? "run " + e.request.run + " has ended already"
+                                  : "no run " + e.request.run +
+                                        " is live: `spate status` lists them");
+  }
   actions_.emplace_back(action::AnswerChange{e.token, std::move(answer)});
 }
 
 void Coordinator::on(event::AskStatus& e, Instant now) {
   action::AnswerStatus answer{e.token, e.run, {}};
   const auto it = live_.find(e.run);
-  if (it != live_.end()) answer.live = it->second->status(now);
+  if (it != live_.end()) {
+    answer.live = it->second->status(now);
+    answer.live->live->store_trouble = store_trouble_;
+    answer.live->live->store_space = space_.text();
+  }
   actions_.emplace_back(std::move(answer));
 }
 
@@ -122,6 +132,8 @@ void Coordinator::on(event::ListAgents& e, Instant now) {
     row.clock_bound_ns = a.offset_bound_ns;
     row.max_descriptors = a.hello.max_descriptors;
     row.note = a.held_because;
+    if (const std::string note = note_of(a); row.note.empty() && !note.empty())
+      row.note = "agent " + a.name + ": " + note;
     rows.push_back(std::move(row));
   }
   actions_.emplace_back(action::AnswerAgents{e.token, std::move(rows)});

@@ -63,6 +63,8 @@ class LiveRun {
   // Whether the process that has the agent's share, and may be at work, is not in the past of the
   // one that says hello: then they run from copies of one state folder.
   bool is_of_a_copy(const AgentHello& hello, Instant now) const;
+  // Nothing can be stored: orders are answered with `why`.
+  void refuse_changes(const std::string& why, Instant now);
   // The lease for a heartbeat's reply; zero: none.
   Duration lease(const std::string& agent_id, std::uint64_t incarnation, Instant now);
   RunStatus status(Instant now);

@@ -122,6 +122,10 @@ void LiveRun::barrier_passed(std::uint64_t barrier, Instant now) {
   write(store_op::PutEpochs{id(), book_->timeline()});
 }
 
+void LiveRun::refuse_changes(const std::string& why, Instant now) {
+  tell_book(change_input::Unstorable{why}, now);
+}
+
 // The run has ended: whoever waits is told so.
 void LiveRun::give_up_changes() {
   for (const Token token : std::exchange(change_tokens_, {})) {
@@ -219,19 +223,30 @@ AgentStatus LiveRun::agent_status(std::size_t i, Instant now) const {
     status.state = std::string(name(entry->state));
     status.clock_offset_ns = entry->offset_ns;
     status.clock_bound_ns = entry->offset_bound_ns;
+    status.note = note_of(*entry);
     for (const AgentAccount& account : entry->hello.accounts) {
       if (account.run != id()) continue;
       const std::uint64_t stored = ledger_.committed_mark(agent.name, account.incarnation);
       status.records_waiting += account.last_seq - std::min(stored, account.last_seq);
     }
   }
+  // What has come and cannot be stored stays with the agent, too.
+  status.records_waiting =
+      std::max(status.records_waiting,
+               ledger_.offered_mark(agent.name, agent.incarnation) - status.records_stored);
   if (!book_) return status;
   const ChangeBook::AgentState state = book_->agent_state(i, now);
   if (state.presence != "here") status.state = state.presence;
   status.epoch = state.epoch;
   status.connections = state.connections;
+  if (state.presence != "finished") {
+    const auto covered = covered_to_.find(agent.name);
+    const Duration until = covered == covered_to_.end() ? Duration{} : covered->second;
+    const Duration elapsed = std::min<Duration>(now - *run_.start(), run_.info().plan.length());
+    status.lag = std::max(elapsed - until, Duration{});
+  }
   if (state.lease_wall_ms != 0) status.lease_until = rfc3339(state.lease_wall_ms);
-  status.note = state.note;
+  if (!state.note.empty()) status.note += (status.note.empty() ? "" : "; ") + state.note;
   return status;
 }
 

@@ -66,7 +66,7 @@ struct AgentRow {
   std::int64_t clock_offset_ns = 0;
   std::int64_t clock_bound_ns = 0;
   std::uint64_t max_descriptors = 0;
-  std::string note;  // why it is held
+  std::string note;  // why it is held, or what is wrong with it
 };
 
 struct VerifyAnswer {
@@ -91,7 +91,7 @@ struct ChangeRequest {
 struct AgentStatus {
   std::string name;
   std::string state;
-  std::uint32_t epoch = 0;
+  std::uint32_t epoch = 0;  // 0: not known since the controller's restart
   std::uint64_t connections = 0;
   std::string lease_until;  // RFC 3339; empty: it has none
   std::uint64_t incarnation = 0;
@@ -99,6 +99,7 @@ struct AgentStatus {
   std::uint64_t records_waiting = 0;
   std::int64_t clock_offset_ns = 0;
   std::int64_t clock_bound_ns = 0;
+  Duration lag{};  // since the end of its newest record; zero: it has finished
   std::string note;
 };
 
@@ -112,6 +113,8 @@ struct LiveStatus {
   std::string spread;
   std::string under_way;
   std::uint32_t queued = 0;
+  std::string store_trouble;  // why the store cannot be written; empty: it can
+  std::string store_space;    // how large it is, and how long there will be room
   std::vector<AgentStatus> agents;
 };
 

@@ -155,6 +155,7 @@ void fill(ops::v1::SetReply& out, const ChangeAnswer& answer) {
   out.set_at_time(answer.at_time);
   out.set_what(answer.what);
   out.set_guard_ms(answer.guard / std::chrono::milliseconds(1));
+  out.set_is_undecided(answer.is_undecided);
   for (const Difference& d : answer.differences) {
     auto& difference = *out.add_differences();
     difference.set_path(d.path);
@@ -177,6 +178,7 @@ void fill(ops::v1::AgentStatus& out, const AgentStatus& agent) {
   out.set_clock_offset_ns(agent.clock_offset_ns);
   out.set_clock_bound_ns(agent.clock_bound_ns);
   out.set_note(agent.note);
+  out.set_lag_ms(agent.lag / std::chrono::milliseconds(1));
 }
 
 void fill(ops::v1::LiveStatus& out, const LiveStatus& live) {
@@ -189,6 +191,8 @@ void fill(ops::v1::LiveStatus& out, const LiveStatus& live) {
   out.set_spread(live.spread);
   out.set_under_way(live.under_way);
   out.set_queued(live.queued);
+  out.set_store_trouble(live.store_trouble);
+  out.set_store_space(live.store_space);
   for (const AgentStatus& agent : live.agents) fill(*out.add_agents(), agent);
 }
 

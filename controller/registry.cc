@@ -1,6 +1,7 @@
 #include "controller/registry.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "common/units.h"
@@ -27,7 +28,33 @@ std::string wrong_hello(const AgentHello& hello) {
   return "";
 }
 
+// From one known wall clock to the next; zero if it was slewed, not set.
+Duration step_of(std::int64_t& offset_ns, std::int64_t next_ns) {
+  if (next_ns == 0) return {};
+  const std::int64_t before_ns = std::exchange(offset_ns, next_ns);
+  if (before_ns == 0) return {};
+  const Duration step(next_ns - before_ns);
+  return std::chrono::abs(step) > kClockStep ? step : Duration{};
+}
+
 }  // namespace
+
+std::string shown_step(Duration step) {
+  const bool is_long = std::chrono::abs(step) >= std::chrono::seconds(10);
+  const Duration rounded = is_long ? Duration(std::chrono::round<std::chrono::seconds>(step))
+                                   : Duration(std::chrono::round<std::chrono::milliseconds>(step));
+  return (step > Duration{} ? "+" : "") + format_duration(rounded);
+}
+
+std::string note_of(const AgentEntry& entry) {
+  std::string note = entry.trouble;
+  if (entry.clock_off != Duration{}) {
+    note += (note.empty() ? "" : "; ") +
+            std::string("wall clock differs from the controller's by ") +
+            shown_step(entry.clock_off);
+  }
+  return note;
+}
 
 std::string_view name(AgentState s) {
   switch (s) {
@@ -104,7 +131,12 @@ Registry::Admission Registry::hello_again(AgentEntry& entry, StreamId stream,
   }
   result.accepted = true;
   result.is_back = hello.incarnation == entry.hello.incarnation;
-  if (!result.is_back) result.restarted = entry.hello.incarnation;
+  if (!result.is_back) {
+    result.restarted = entry.hello.incarnation;
+    entry.wall_clock_offset_ns = 0;  // its machine may have been restarted, too
+    entry.clock_off = {};
+    entry.trouble.clear();
+  }
   result.replaced = entry.stream;
   rename(entry, hello.name, reserved);
   result.name = entry.name;
@@ -147,13 +179,41 @@ void Registry::rename(AgentEntry& entry, const std::string& wanted, const Reserv
   entry.name = free_name(entry.id, wanted, reserved);
 }
 
-void Registry::heartbeat(StreamId stream, std::int64_t offset_ns, std::int64_t offset_bound_ns,
-                         Instant now) {
-  if (AgentEntry* a = find_stream(stream)) {
-    a->offset_ns = offset_ns;
-    a->offset_bound_ns = offset_bound_ns;
-  }
+Registry::News Registry::heartbeat(StreamId stream, const AgentHeartbeat& heartbeat, Instant now) {
   seen(stream, now);
+  AgentEntry* a = find_stream(stream);
+  if (a == nullptr) return {};
+  a->offset_ns = heartbeat.offset_ns;
+  a->offset_bound_ns = heartbeat.offset_bound_ns;
+  News news;
+  news.is_trouble_new = std::exchange(a->trouble, heartbeat.trouble) != heartbeat.trouble;
+  news.clock_step = step_of(a->wall_clock_offset_ns, heartbeat.wall_clock_offset_ns);
+  const bool was_off = a->clock_off != Duration{};
+  judge_clock(*a);
+  // A step says itself where the clock is now.
+  const bool is_off = a->clock_off != Duration{};
+  news.is_clock_off_new = was_off != is_off && news.clock_step == Duration{};
+  return news;
+}
+
+// The agents' clocks are where they were, so what a step here changes is not told of each of them.
+Duration Registry::wall_clock(std::int64_t offset_ns) {
+  const Duration step = step_of(wall_clock_offset_ns_, offset_ns);
+  if (step != Duration{})
+    for (AgentEntry& entry : agents_) judge_clock(entry);
+  return step;
+}
+
+// Nothing is said of a difference that may be the error of its measurement, and as little of one
+// that comes and goes around the limit.
+void Registry::judge_clock(AgentEntry& entry) const {
+  const bool is_known =
+      wall_clock_offset_ns_ != 0 && entry.wall_clock_offset_ns != 0 && entry.offset_bound_ns >= 0;
+  if (!is_known) return;
+  const Duration lead(entry.wall_clock_offset_ns - entry.offset_ns - wall_clock_offset_ns_);
+  const Duration limit = entry.clock_off == Duration{} ? kClockOff : kClockOff / 2;
+  const bool is_off = std::chrono::abs(lead) > limit + Duration(entry.offset_bound_ns);
+  entry.clock_off = is_off ? lead : Duration{};
 }
 
 void Registry::seen(StreamId stream, Instant now) {

@@ -32,6 +32,9 @@ namespace spate::controller {
 inline constexpr Duration kHeartbeatInterval = std::chrono::seconds(1);
 inline constexpr Duration kSuspectAfter = std::chrono::milliseconds(2500);
 inline constexpr Duration kLostAfter = std::chrono::seconds(5);
+// By so much a wall clock was set, not slewed; and so far from the controller's it is worth a word.
+inline constexpr Duration kClockStep = std::chrono::milliseconds(500);
+inline constexpr Duration kClockOff = std::chrono::milliseconds(500);
 inline constexpr std::size_t kMaxLost = 100;
 inline constexpr std::size_t kMaxAgentName = 64;
 
@@ -49,6 +52,9 @@ struct AgentEntry {
   Instant stream_broke_at{};  // meaningful without a stream
   std::int64_t offset_ns = 0;
   std::int64_t offset_bound_ns = 0;
+  std::int64_t wall_clock_offset_ns = 0;  // 0: not known
+  Duration clock_off{};  // its wall clock's lead over the controller's, if more than kClockOff
+  std::string trouble;   // of its spool; empty: none
 };
 
 class Registry {
@@ -67,8 +73,16 @@ class Registry {
   // `stranger`: why it cannot be the successor of the process with its identity; empty: it can.
   Admission hello(StreamId stream, const AgentHello& hello, Instant now,
                   const Reserved& reserved = {}, const std::string& stranger = {});
-  void heartbeat(StreamId stream, std::int64_t offset_ns, std::int64_t offset_bound_ns,
-                 Instant now);
+  // What is new since the heartbeat before.
+  struct News {
+    Duration clock_step{};  // by which its machine's wall clock was set, if more than kClockStep
+    bool is_clock_off_new = false;  // clock_off began or is over, and not by a step
+    bool is_trouble_new = false;    // trouble began, is another one, or is over
+  };
+  News heartbeat(StreamId stream, const AgentHeartbeat& heartbeat, Instant now);
+  // This machine's wall clock - its own clock. By how much it was set since it was told last, if
+  // more than kClockStep.
+  Duration wall_clock(std::int64_t offset_ns);
   // Any message is a sign of life.
   void seen(StreamId stream, Instant now);
   void stream_broke(StreamId stream, Instant now);
@@ -89,6 +103,7 @@ class Registry {
   const std::vector<AgentEntry>& agents() const { return agents_; }
 
  private:
+  void judge_clock(AgentEntry& entry) const;
   AgentEntry* find_stream(StreamId stream);
   AgentEntry* find_name(const std::string& name);
   AgentEntry* find_same(const AgentHello& hello);
@@ -103,6 +118,12 @@ class Registry {
   void forget_oldest_lost();
 
   std::vector<AgentEntry> agents_;
+  std::int64_t wall_clock_offset_ns_ = 0;  // of this machine; 0: not known
 };
+
+// What is wrong with an agent that is at work all the same; empty: nothing.
+std::string note_of(const AgentEntry& entry);
+// "+1h", "-612ms"
+std::string shown_step(Duration step);
 
 }  // namespace spate::controller

@@ -2,11 +2,13 @@
 
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <sqlite3.h>
+#include <sys/statvfs.h>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -272,6 +274,13 @@ class Rows {
       late_, term_;
 };
 
+// What the system call said, of which SQLite says only that it failed: " (Input/output error)".
+std::string system_error(SQLite::Database& db, const SQLite::Exception& e) {
+  if (e.getErrorCode() != SQLITE_IOERR && e.getErrorCode() != SQLITE_CANTOPEN) return "";
+  const int error = sqlite3_system_errno(db.getHandle());
+  return error == 0 ? "" : " (" + std::string(std::strerror(error)) + ")";
+}
+
 // A run that cannot be taken over must not keep the others from it.
 void close_unreadable(SQLite::Database& db, const std::string& id, const std::string& why) {
   SQLite::Statement close(
@@ -298,10 +307,12 @@ class Store::Writer {
         rollup_(std::make_unique<Rollup>(*db_, policy_)),
         timer_(loop_),
         rollup_timer_(loop_),
+        space_timer_(loop_),
         guard_(loop_.get_executor()) {
     raise_term();
     restore();
     roll_up_in(policy_.every);
+    measure_in(Duration{});
     thread_ = std::thread([this] { loop_.run(); });
   }
 
@@ -310,6 +321,7 @@ class Store::Writer {
       is_closing_ = true;
       timer_.cancel();
       rollup_timer_.cancel();
+      space_timer_.cancel();
       flush();
       guard_.reset();
     });
@@ -414,7 +426,7 @@ class Store::Writer {
     try {
       write_all();
     } catch (const SQLite::Exception& e) {
-      why = "cannot write the store " + path_ + ": " + e.what();
+      why = "cannot write the store " + path_ + ": " + e.what() + system_error(*db_, e);
       // A full or busy disk may be tried again. Anything else may have left the file in any state:
       // what the system call said is not asked twice, the file is opened anew and checked.
       if (e.getErrorCode() != SQLITE_FULL && e.getErrorCode() != SQLITE_BUSY) close_file();
@@ -470,11 +482,12 @@ class Store::Writer {
     }
     if (!marks.empty() && callbacks_.committed) callbacks_.committed(std::move(marks));
     for (const std::string& why : std::exchange(rejected_, {})) {
-      if (callbacks_.trouble) callbacks_.trouble("the store " + path_ + " refused a row: " + why);
+      note(RunEvent::Severity::error, "the store " + path_ + " refused a row: " + why);
     }
-    if (dropped_ > 0 && callbacks_.trouble) {
-      callbacks_.trouble(std::to_string(std::exchange(dropped_, 0)) +
-                         " samples and events were dropped while the store could not be written");
+    if (dropped_ > 0) {
+      note(RunEvent::Severity::warning,
+           std::to_string(std::exchange(dropped_, 0)) +
+               " samples and events were dropped while the store could not be written");
     }
     for (const Entry& entry : written) {
       if (entry.done) entry.done();
@@ -502,10 +515,47 @@ class Store::Writer {
       db_->tryExec("ROLLBACK");
       rollup_ = std::make_unique<Rollup>(*db_, policy_);
       // Nothing is lost, the file only stays larger. What is wrong with it stops the next commit.
-      if (!std::exchange(is_rollup_failing_, true) && callbacks_.trouble)
-        callbacks_.trouble("cannot merge old records in the store " + path_ + ": " + e.what());
+      if (!std::exchange(is_rollup_failing_, true)) {
+        note(RunEvent::Severity::warning,
+             "cannot merge old records in the store " + path_ + ": " + e.what());
+      }
       return false;
     }
+  }
+
+  void measure_in(Duration delay) {
+    if (is_closing_) return;
+    space_timer_.expires_after(delay);
+    space_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      measure();
+      measure_in(kSpaceEvery);
+    });
+  }
+
+  void measure() {
+    if (!db_ || !callbacks_.space) return;
+    try {
+      const auto pages = pragma("PRAGMA page_count");
+      const auto free_pages = pragma("PRAGMA freelist_count");
+      const auto page_bytes = pragma("PRAGMA page_size");
+      struct statvfs disk {};
+      if (statvfs(path_.c_str(), &disk) != 0) return;
+      callbacks_.space({(pages - free_pages) * page_bytes,
+                        free_pages * page_bytes + std::uint64_t{disk.f_bavail} * disk.f_frsize});
+    } catch (const SQLite::Exception&) {
+      // What is wrong is said when it is written to.
+    }
+  }
+
+  std::uint64_t pragma(const char* text) {
+    SQLite::Statement row(*db_, text);
+    row.executeStep();
+    return static_cast<std::uint64_t>(row.getColumn(0).getInt64());
+  }
+
+  void note(RunEvent::Severity severity, std::string text) {
+    if (callbacks_.note) callbacks_.note(severity, std::move(text));
   }
 
   void in_trouble(const std::string& why) {
@@ -514,7 +564,7 @@ class Store::Writer {
           why +
           "; records are not acknowledged, agents keep theirs; free some space or repair the disk");
     }
-    is_in_trouble_ = true;
+    if (!std::exchange(is_in_trouble_, true)) measure();
     flush_in(kRetry);
   }
 
@@ -558,6 +608,7 @@ class Store::Writer {
   asio::io_context loop_{1};
   asio::steady_timer timer_;
   asio::steady_timer rollup_timer_;
+  asio::steady_timer space_timer_;
   asio::executor_work_guard<asio::io_context::executor_type> guard_;
   std::thread thread_;
 };

@@ -34,6 +34,7 @@
 #include "controller/restored.h"
 #include "controller/rollup_policy.h"
 #include "controller/store_op.h"
+#include "controller/store_space.h"
 
 namespace spate::controller {
 
@@ -41,6 +42,7 @@ inline constexpr Duration kCommitDelay = std::chrono::milliseconds(50);
 inline constexpr std::size_t kCommitRecords = 512;
 inline constexpr Duration kRollupPause = std::chrono::milliseconds(20);
 inline constexpr Duration kRetry = std::chrono::seconds(1);
+inline constexpr Duration kSpaceEvery = std::chrono::seconds(10);
 inline constexpr std::size_t kMaxQueued = 100'000;
 
 class Store {
@@ -48,10 +50,13 @@ class Store {
   struct Callbacks {
     std::function<void(std::vector<Mark>)>
         committed;                             // the highest mark per (run, agent, incarnation)
-    std::function<void(std::string)> trouble;  // for the user
+    std::function<void(std::string)> trouble;  // nothing can be written, until `recovered`
     std::function<void()> recovered;
     // Another controller has raised the term: nothing is written any more.
     std::function<void(std::uint64_t term)> taken_over = {};
+    // What else the user should know.
+    std::function<void(RunEvent::Severity, std::string)> note = {};
+    std::function<void(StoreSpace)> space = {};  // every kSpaceEvery
   };
 
   // `path`'s directories are made. Callbacks may be empty.

@@ -21,6 +21,7 @@ namespace {
 // As agent/control_client.cc has them.
 constexpr Duration kBackoffMin = 250ms;
 constexpr Duration kBackoffMax = 5s;
+constexpr Duration kRefusedBackoffMax = 15s;
 
 }  // namespace
 
@@ -361,13 +362,13 @@ void AgentHost::stream_down(Network::StreamId stream, const std::string& why) {
   if (process_->stream != stream) return;
   process_->stream = 0;
   outside_.world.tell(name_, "stream down because=" + why);
-  dial_later();
+  dial_later(false);
   on_event(a::StreamDown{});
 }
 
-void AgentHost::dial_later() {
-  const Duration ceiling =
-      std::min(kBackoffMax, kBackoffMin * (1 << std::min(process_->attempts, 6)));
+void AgentHost::dial_later(bool is_refused) {
+  const Duration ceiling = std::min(is_refused ? kRefusedBackoffMax : kBackoffMax,
+                                    kBackoffMin * (1 << std::min(process_->attempts, 10)));
   ++process_->attempts;
   dial(outside_.world.between(kBackoffMin / 2, ceiling));
 }
@@ -377,7 +378,7 @@ void AgentHost::heard(std::uint64_t number, Network::StreamId stream,
                       Instant replied) {
   in_process(number, [this, stream, message, term, replied] {
     if (process_->stream != stream) return;
-    process_->attempts = 0;
+    if (!std::holds_alternative<controller::SendRejected>(message)) process_->attempts = 0;
     note(message);
     if (outside_.world.is_traced()) {
       const std::string text = describe(message);
@@ -435,7 +436,7 @@ void AgentHost::act(a::Disconnect& m) {
   outside_.world.tell(name_, "disconnects because=" + m.reason);
   outside_.network.close(process_->stream, Direction::to_controller);
   process_->stream = 0;
-  dial_later();
+  dial_later(m.is_refused);
 }
 
 // --- the workers

@@ -134,7 +134,7 @@ class AgentHost {
   void check_start(Instant at);
   void dial(Duration after);
   void dialled(std::uint64_t number);
-  void dial_later();
+  void dial_later(bool is_refused);
   void knock(Network::StreamId stream, Duration waited);
   void connect(Network::StreamId stream);
   void stream_down(Network::StreamId stream, const std::string& why);

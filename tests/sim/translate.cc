@@ -58,7 +58,8 @@ struct ToController {
     return h;
   }
   c::AgentMessage operator()(a::Heartbeat& m) const {
-    return c::AgentHeartbeat{to_ns(m.sent), m.offset.count(), m.bound.count(), to_ns(received)};
+    return c::AgentHeartbeat{to_ns(m.sent), m.offset.count(), m.bound.count(), to_ns(received), 0,
+                             m.trouble};
   }
   c::AgentMessage operator()(a::PrepareReply& m) const {
     return c::AgentPrepareReply{m.run, problems_of(m.problems), m.max_rate_per_s};

@@ -1,8 +1,10 @@
 """Parameters of a live run, changed by `spate set`, `pause` and `resume`: real processes, real counts."""
 
+import contextlib
 import json
 import os
 import re
+import sqlite3
 import time
 import unittest
 
@@ -220,6 +222,26 @@ class ChangesTest(cluster.ClusterTest):
         self.identity = self.certificates("agent", "pc-03")
         self.assertIn("operator", self.verb("resume", "last", expected_exit=1).stderr)
         self.identity = self.certificates("operator", "carol")
+        self.end()
+
+    def test_a_store_that_cannot_be_written_is_told_within_seconds(self):
+        self.begin()
+        with contextlib.closing(sqlite3.connect(self.path("store.sqlite"), isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")  # nobody else can write
+            begin = time.monotonic()
+            undecided = self.set("load.connections=60", expected_exit=1)
+            self.assertLess(time.monotonic() - begin, 20)
+            self.assertRegex(undecided.stderr, r"cannot store a change: cannot write the store .*then try again")
+            self.assertRegex(undecided.stderr, r"not decided: `spate status \S+` shows")
+            begin = time.monotonic()
+            refused = self.verb("pause", "last", expected_exit=1)
+            self.assertLess(time.monotonic() - begin, 5)
+            self.assertIn("nothing was changed", refused.stderr)
+            self.assertIn("TROUBLE: cannot write the store", self.verb("status", "last").stdout)
+            db.execute("ROLLBACK")
+        self.told("the store can be written again")
+        self.everybody_on(2)
+        self.open_connections(60)
         self.end()
 
     def test_changes_outlive_the_controller(self):

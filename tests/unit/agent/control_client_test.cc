@@ -241,6 +241,28 @@ TEST_F(ClientTest, GivesAStreamUpOnDemandAndMakesANewOne) {
   EXPECT_TRUE(down.empty());
 }
 
+TEST_F(ClientTest, WaitsLongerAndLongerWhileItIsRefused) {
+  EXPECT_EQ(ControlClient::backoff_ceiling(0, true), ControlClient::kBackoffMin);
+  EXPECT_EQ(ControlClient::backoff_ceiling(100, true), ControlClient::kRefusedBackoffMax);
+  EXPECT_EQ(ControlClient::backoff_ceiling(100, false), ControlClient::kBackoffMax);
+  FakeController controller([](ServerStream& s) {
+    v1::ControllerMessage m;
+    m.mutable_rejected()->set_reason("because");
+    s.Write(m);
+  });
+  make(controller.channel());
+  std::size_t heard = 0;
+  run_until(
+      [&] {
+        if (messages.size() > heard) client->disconnect(true);
+        heard = messages.size();
+        return false;
+      },
+      3s);
+  EXPECT_GE(up, 3);
+  EXPECT_LT(up, 20) << "a refusal does not begin the back-off anew";
+}
+
 TEST_F(ClientTest, GivesAStreamUpThatIsNotRead) {
   std::promise<void> over;
   auto wait = over.get_future().share();

@@ -218,6 +218,7 @@ TEST(Session, DialsAgainWhenNoWelcomeComes) {
   h.feed(Tick{});
   ASSERT_TRUE(h.did<Disconnect>());
   EXPECT_EQ(h.did<Disconnect>()->reason, "no welcome within 10s");
+  EXPECT_FALSE(h.did<Disconnect>()->is_refused);
 }
 
 TEST(Session, DialsAgainWhenRejectedAndKeepsTheReason) {
@@ -226,6 +227,7 @@ TEST(Session, DialsAgainWhenRejectedAndKeepsTheReason) {
   h.feed(Rejected{"protocol 2 is needed"});
   ASSERT_TRUE(h.did<Disconnect>());
   EXPECT_EQ(h.did<Disconnect>()->reason, "rejected: protocol 2 is needed");
+  EXPECT_TRUE(h.did<Disconnect>()->is_refused);
 }
 
 // --- a run

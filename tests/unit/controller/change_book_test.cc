@@ -425,6 +425,36 @@ TEST_F(ChangeBookTest, WhatIsNotStoredWasCommittedNowhere) {
   EXPECT_THAT(commits_, IsEmpty());
 }
 
+TEST_F(ChangeBookTest, AfterAdoptionNobodyIsSaidToBeBehindBeforeItIsHeardOf) {
+  begin();
+  change(set_connections(1, 800));
+  ChangeBook::Setup s = setup();
+  s.is_adopted = true;
+  s.accepted = stores_;
+  log_.clear();
+  book_ = std::make_unique<ChangeBook>(s, now_);
+  later(kSpreadGrace);
+  EXPECT_EQ(book_->spread(now_),
+            "not back since the controller's restart: 4 of 4 agents (a, b, c, d), at work until "
+            "2027-01-15T08:01:13Z at the latest");
+  EXPECT_THAT(log_, IsEmpty());
+  EXPECT_EQ(book_->agent_state(0, now_).epoch, 0u);
+  EXPECT_FALSE(book_->agent_state(0, now_).is_behind);
+  EXPECT_THAT(book_->agent_state(0, now_).note, HasSubstr("not back"));
+
+  step(change_input::Back{0, 1});
+  for (const std::size_t i : {1u, 2u}) step(change_input::Back{i, 2});
+  EXPECT_THAT(book_->spread(now_),
+              testing::AllOf(HasSubstr("epoch 2 on 2 of 4 agents: a still on 1 until"),
+                             HasSubstr("; not back since the controller's restart: 1 of 4 agents "
+                                       "(d), at work until")));
+  EXPECT_EQ(book_->agent_state(1, now_).epoch, 2u);
+  prepared(0);
+  applied(0);
+  step(change_input::Back{3, 2});
+  EXPECT_EQ(book_->spread(now_), "");
+}
+
 TEST_F(ChangeBookTest, AfterAdoptionEverybodyIsTakenToHaveAFullLease) {
   begin();
   ChangeBook::Setup s = setup();
@@ -535,6 +565,32 @@ TEST_F(ChangeBookTest, AnEndingRunTakesNoChange) {
   EXPECT_EQ(answers_.at(2).exit_code, 4);
   order(set_connections(3, 100));
   EXPECT_THAT(answers_.at(3).problems, ElementsAre("the run is ending"));
+}
+
+TEST_F(ChangeBookTest, WhoeverWaitsForAStoreThatCannotBeWrittenIsTold) {
+  begin();
+  order(set_connections(1, 800));
+  order(set_connections(2, 900));
+  step(change_input::Unstorable{"disk full"});
+  for (const std::uint64_t ticket : {1u, 2u}) {
+    EXPECT_THAT(answers_.at(ticket).problems, ElementsAre("disk full"));
+    EXPECT_EQ(answers_.at(ticket).exit_code, 1);
+    EXPECT_FALSE(answers_.at(ticket).is_undecided);
+  }
+  EXPECT_EQ(book_->under_way(), nullptr);
+}
+
+TEST_F(ChangeBookTest, WhatIsOnItsWayToTheStoreIsMadeWhenItGetsThere) {
+  begin();
+  order(set_connections(1, 800));
+  all_prepared();
+  step(change_input::Unstorable{"disk full"});
+  EXPECT_THAT(answers_.at(1).problems, ElementsAre("disk full"));
+  EXPECT_TRUE(answers_.at(1).is_undecided);
+  answers_.clear();
+  stored();
+  EXPECT_TRUE(commits_.contains(0));
+  EXPECT_THAT(answers_, IsEmpty()) << "answered already";
 }
 
 TEST_F(ChangeBookTest, FinishedAgentsAreNotWaitedForAndHoldNothing) {

@@ -103,6 +103,54 @@ TEST_F(ChangesTest, WhatIsWrongIsRefusedBeforeAnybodyIsAsked) {
   EXPECT_EQ(sent<SendEpochPrepare>("pc-1"), nullptr);
 }
 
+TEST_F(ChangesTest, StatusTellsHowOldAnAgentsNewestRecordIs) {
+  begin();
+  test::FakeAgent one("pc-1", 1);
+  say("pc-1", record(one, run_, seconds(0)));
+  pass(seconds(3));
+  const RunStatus s = status();
+  EXPECT_EQ(s.live->agents[0].lag, s.live->elapsed - seconds(1));
+  EXPECT_EQ(s.live->agents[0].records_waiting, 1U) << "it is not stored yet";
+  EXPECT_EQ(s.live->agents[1].lag, s.live->elapsed) << "nothing of it has come";
+  say("pc-2", AgentFinished{run_, 0, "capped"});
+  EXPECT_EQ(status().live->agents[1].lag, Duration{});
+}
+
+TEST_F(ChangesTest, IsRefusedAtOnceWhileNothingCanBeStored) {
+  begin();
+  step(event::StoreInTrouble{"disk full"});
+  ChangeRequest pause = request({});
+  pause.verb = ChangeRequest::Verb::pause;
+  for (const ChangeRequest& r : {request({"load.connections=20"}), pause}) {
+    order(r);
+    EXPECT_EQ(answer().exit_code, 1);
+    EXPECT_THAT(answer().problems,
+                ElementsAre(HasSubstr("cannot store a change: disk full; then")));
+  }
+  EXPECT_EQ(sent<SendEpochPrepare>("pc-1"), nullptr);
+  step(event::StoreRecovered{});
+  order(request({"load.connections=20"}));
+  EXPECT_NE(sent<SendEpochPrepare>("pc-1"), nullptr);
+}
+
+TEST_F(ChangesTest, IsGivenUpIfTheStoreCannotBeWrittenForAWhile) {
+  begin();
+  order(request({"load.connections=20"}));
+  reply("pc-1");
+  reply("pc-2");
+  step(event::StoreInTrouble{"disk full"});
+  pass(kUnstorableAfter - std::chrono::milliseconds(1));
+  EXPECT_EQ(last<action::AnswerChange>(), nullptr);
+  pass(std::chrono::milliseconds(1));
+  ASSERT_NE(last<action::AnswerChange>(), nullptr);
+  EXPECT_EQ(answer().exit_code, 1);
+  EXPECT_TRUE(answer().is_undecided);
+  step(event::StoreRecovered{});
+  step(event::BarrierPassed{barrier_});
+  ASSERT_NE(sent<SendEpochCommit>("pc-1"), nullptr) << "it was stored in the end";
+  EXPECT_EQ(sent<SendEpochCommit>("pc-1")->epoch, 2U);
+}
+
 TEST_F(ChangesTest, StatusTellsWhoIsWhere) {
   begin();
   order(request({"load.connections=20"}));

@@ -311,6 +311,102 @@ TEST_F(RestartTest, AnAgentThatCouldNotRejoinBeforeIsToldOfAStopAndWaitedFor) {
   EXPECT_EQ(coordinator_->live_run(run)->run().stage(), RunStage::draining);
 }
 
+TEST_F(CoordinatorTest, AStoreThatCouldNotBeWrittenForAWhileIsToldAndIsNoReason) {
+  start();
+  const std::string run = start_run();
+  step(event::StoreInTrouble{"disk full"});
+  step(event::AskStatus{++token_, run});
+  EXPECT_EQ(last<action::AnswerStatus>()->live->live->store_trouble, "disk full");
+  EXPECT_THAT(events_, HasSubstr("disk full"));
+  FakeAgent one("pc-1", 1), two("pc-2", 1);
+  for (int s = 0; s < 60; ++s) {
+    say("pc-1", record(one, run, seconds(s)));
+    say("pc-2", record(two, run, seconds(s)));
+  }
+  commit();
+  step(event::StoreRecovered{});
+  step(event::AskStatus{++token_, run});
+  EXPECT_EQ(last<action::AnswerStatus>()->live->live->store_trouble, "");
+  pass(seconds(60));
+  say("pc-1", AgentFinished{run, 60, "completed"});
+  say("pc-2", AgentFinished{run, 60, "completed"});
+  EXPECT_EQ(outcome_[run].verdict, "VALID");
+}
+
+TEST_F(CoordinatorTest, TellsRunsOfAnAgentsClockAndDisk) {
+  start();
+  const std::string run = start_run();
+  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 7'200'000'000'000, ""});
+  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 3'600'000'000'000, "disk full"});
+  EXPECT_THAT(events_, HasSubstr("clock stepped agent=pc-1 by=-1h"));
+  EXPECT_THAT(events_, HasSubstr("spool in trouble agent=pc-1 cause=\"disk full\""));
+  step(event::AskStatus{++token_, run});
+  EXPECT_EQ(last<action::AnswerStatus>()->live->live->agents[0].note, "disk full");
+  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 3'600'000'000'000, ""});
+  EXPECT_THAT(events_, HasSubstr("spool works again agent=pc-1"));
+}
+
+TEST_F(CoordinatorTest, TellsRunsOfItsOwnClockAndOfOnesThatDiffer) {
+  constexpr std::int64_t kHour = 3'600'000'000'000;
+  start();
+  step(event::Tick{100 * kHour});
+  say_hello(hello("pc-1", 1));
+  say("pc-1", AgentHeartbeat{0, 0, 0, 0, 99 * kHour, ""});
+  EXPECT_THAT(log_, HasSubstr("clock differs from the controller's agent=pc-1 by=-1h"));
+  start_run();
+  EXPECT_THAT(events_, HasSubstr("clock differs from the controller's agent=pc-1 by=-1h"))
+      << "also if it was known before the run";
+  step(event::ListAgents{++token_});
+  EXPECT_THAT(last<action::AnswerAgents>()->agents[0].note, HasSubstr("by -1h"));
+  step(event::Tick{99 * kHour});
+  EXPECT_THAT(events_, HasSubstr("clock stepped controller by=-1h"));
+}
+
+TEST_F(CoordinatorTest, TellsARunThatTheStoreWillBeFullBeforeItsEnd) {
+  start();
+  const std::string run = start_run();
+  // Twice as much as the run's minute needs; then half as much.
+  constexpr std::uint64_t kMiB = 1 << 20;
+  now_ -= kGrowthWindowMin;
+  step(event::StoreMeasured{{kMiB, kMiB}});
+  now_ += kGrowthWindowMin;
+  step(event::StoreMeasured{{2 * kMiB, kMiB / 2}});
+  EXPECT_THAT(events_, testing::Not(HasSubstr("store is filling")));
+  step(event::AskStatus{++token_, run});
+  EXPECT_THAT(last<action::AnswerStatus>()->live->live->store_space,
+              HasSubstr("about 2 min left at the growth of the last 5 min"));
+  step(event::StoreMeasured{{2 * kMiB, kMiB / 8}});
+  step(event::StoreMeasured{{2 * kMiB, kMiB / 9}});
+  EXPECT_THAT(events_, HasSubstr("store is filling: 2 MiB, 128 KiB free: about 37 s left"));
+  EXPECT_THAT(events_, testing::Not(HasSubstr("114 KiB"))) << "once";
+}
+
+TEST_F(CoordinatorTest, LogsARefusalOnceUntilItIsAnotherOne) {
+  start();
+  const auto times = [&](const std::string& text) {
+    std::size_t n = 0;
+    for (std::size_t at = log_.find(text); at != log_.npos; at = log_.find(text, at + 1)) ++n;
+    return n;
+  };
+  AgentHello old = hello("pc-1", 1);
+  old.protocol = kProtocolVersion + 1;
+  for (int i = 0; i < 5; ++i) {
+    say_hello(old);
+    EXPECT_NE(sent<SendRejected>("pc-1"), nullptr) << "it is told each time";
+  }
+  EXPECT_EQ(times("agent refused agent=pc-1"), 1U);
+  old.cluster = "another";
+  old.running = "run-1";
+  say_hello(old);
+  EXPECT_EQ(times("agent refused agent=pc-1"), 2U) << "another reason";
+  tick_after(kRefusalAgainAfter);
+  say_hello(old);
+  EXPECT_EQ(times("agent refused agent=pc-1"), 3U) << "still refused";
+  say_hello(hello("pc-1", 1));
+  say_hello(old);
+  EXPECT_EQ(times("agent refused agent=pc-1"), 4U) << "it was accepted in between";
+}
+
 TEST_F(CoordinatorTest, GrantsLeasesWhileARunIsLive) {
   start();
   const std::string run = start_run();

@@ -101,9 +101,68 @@ TEST_F(RegistryTest, RefusesNamesThatCannotTravel) {
   EXPECT_FALSE(registry_.hello(1, hello("a\nb", 7), now_).accepted);
 }
 
+TEST_F(RegistryTest, SaysWhenAWallClockWasSet) {
+  constexpr std::int64_t kHour = 3'600'000'000'000;
+  const auto beat = [&](std::int64_t wall_clock_offset_ns) {
+    AgentHeartbeat heartbeat;
+    heartbeat.wall_clock_offset_ns = wall_clock_offset_ns;
+    return registry_.heartbeat(1, heartbeat, now_).clock_step;
+  };
+  registry_.hello(1, hello("pc", 7), now_);
+  EXPECT_EQ(beat(5 * kHour), Duration{}) << "the first one";
+  EXPECT_EQ(beat(5 * kHour + 400'000'000), Duration{}) << "slewed";
+  EXPECT_EQ(beat(4 * kHour + 400'000'000), Duration(-kHour));
+  EXPECT_EQ(beat(4 * kHour + 400'000'000), Duration{});
+  EXPECT_EQ(beat(0), Duration{}) << "an agent that does not say";
+}
+
+TEST_F(RegistryTest, SaysWhenAWallClockDiffersFromTheControllers) {
+  constexpr std::int64_t kMs = 1'000'000;
+  constexpr std::int64_t kHour = 3'600'000 * kMs;
+  const auto beat = [&](std::int64_t lead_ns, std::int64_t bound_ns = 1'000'000) {
+    AgentHeartbeat heartbeat;
+    heartbeat.offset_ns = -7 * kHour;  // its machine has been up for so much longer
+    heartbeat.offset_bound_ns = bound_ns;
+    heartbeat.wall_clock_offset_ns = 93 * kHour + lead_ns;
+    return registry_.heartbeat(1, heartbeat, now_);
+  };
+  const auto off = [&] { return registry_.find("pc")->clock_off / std::chrono::milliseconds(1); };
+  registry_.hello(1, hello("pc", 7), now_);
+  beat(2'000 * kMs);
+  EXPECT_EQ(off(), 0) << "the controller's is not known";
+  EXPECT_EQ(registry_.wall_clock(100 * kHour), Duration{});
+  EXPECT_FALSE(beat(2'000 * kMs, -1).is_clock_off_new) << "its own is not known";
+  EXPECT_TRUE(beat(2'000 * kMs).is_clock_off_new);
+  EXPECT_EQ(off(), 2'000);
+  EXPECT_EQ(note_of(*registry_.find("pc")), "wall clock differs from the controller's by +2s");
+  EXPECT_FALSE(beat(1'600 * kMs).is_clock_off_new);
+  EXPECT_FALSE(beat(1'200 * kMs).is_clock_off_new);
+  EXPECT_FALSE(beat(800 * kMs).is_clock_off_new);
+  EXPECT_FALSE(beat(400 * kMs).is_clock_off_new) << "near the limit it neither comes nor goes";
+  EXPECT_TRUE(beat(200 * kMs).is_clock_off_new);
+  EXPECT_EQ(off(), 0);
+  EXPECT_FALSE(beat(600 * kMs, 200 * kMs).is_clock_off_new) << "as far as it can be measured";
+  const Registry::News news = beat(-kHour);
+  EXPECT_EQ(shown_step(news.clock_step), "-1h1s");
+  EXPECT_FALSE(news.is_clock_off_new) << "the step says so";
+  EXPECT_EQ(off(), -3'600'000);
+}
+
+TEST_F(RegistryTest, ItsOwnClocksStepIsToldOnceAndNotOfEachAgent) {
+  constexpr std::int64_t kHour = 3'600'000'000'000;
+  EXPECT_EQ(registry_.wall_clock(100 * kHour), Duration{}) << "the first one";
+  registry_.hello(1, hello("pc", 7), now_);
+  registry_.heartbeat(1, AgentHeartbeat{0, 0, 0, 0, 100 * kHour, ""}, now_);
+  EXPECT_EQ(shown_step(registry_.wall_clock(101 * kHour)), "+1h");
+  EXPECT_EQ(registry_.wall_clock(101 * kHour), Duration{});
+  EXPECT_EQ(registry_.find("pc")->clock_off, Duration(-kHour));
+  const auto news = registry_.heartbeat(1, AgentHeartbeat{0, 0, 0, 0, 100 * kHour, ""}, now_);
+  EXPECT_FALSE(news.is_clock_off_new);
+}
+
 TEST_F(RegistryTest, SuspectsASilentAgentAndLosesItAfterFiveSeconds) {
   registry_.hello(1, hello("pc", 7), now_);
-  registry_.heartbeat(1, 5, 6, now_ + seconds(1));
+  registry_.heartbeat(1, AgentHeartbeat{0, 5, 6, 0, 0, ""}, now_ + seconds(1));
   EXPECT_TRUE(registry_.tick(now_ + seconds(3)).empty());
   EXPECT_EQ(registry_.find("pc")->state, AgentState::online);
   EXPECT_TRUE(registry_.tick(now_ + milliseconds(3500)).empty());

@@ -253,6 +253,19 @@ TEST_F(StoreTest, WritesNothingOnceAnotherControllerHasRaisedTheTerm) {
   EXPECT_TRUE(list_runs(path_)->empty());
 }
 
+TEST_F(StoreTest, MeasuresItsSpace) {
+  std::promise<StoreSpace> measured;
+  Store::Callbacks callbacks;
+  callbacks.space = [&](StoreSpace space) { measured.set_value(space); };  // once in 10 s
+  auto store = open(std::move(callbacks));
+  auto future = measured.get_future();
+  ASSERT_EQ(future.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  const StoreSpace space = future.get();
+  EXPECT_GT(space.used_bytes, 4096U);
+  EXPECT_LE(space.used_bytes, fs::file_size(path_) + fs::file_size(path_ + "-wal"));
+  EXPECT_GT(space.room_bytes, 0U);
+}
+
 TEST_F(StoreTest, RefusesAStoreInUse) {
   auto store = open();
   EXPECT_THAT(refusal().message, HasSubstr("in use by another spate-controller"));
