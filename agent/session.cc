@@ -111,7 +111,7 @@ std::optional<Instant> Session::wake_at() const {
 
 void Session::on(const StreamUp&) {
   link_ = Link::greeting;
-  link_since_ = now_;
+  link_since_ = hello_at_ = now_;
   clock_.restart();
   Hello hello = self_;
   hello.running = run();
@@ -201,13 +201,13 @@ void Session::on(const HeartbeatReply& m) {
   heard();
   clock_.add(m);
   answered_beat_ = m.sent;
-  begin_when_clock_is_known();
-  if (is_started_due()) say_started();
-  if (m.lease > Duration::zero() && is_current(m.leased_run)) renew_lease(m.sent + m.lease);
   if (burst_left_ > 0) {
     --burst_left_;
     beat();
   }
+  begin_when_clock_is_known();
+  if (is_started_due()) say_started();
+  if (m.lease > Duration::zero() && is_current(m.leased_run)) renew_lease(m.sent + m.lease);
 }
 
 void Session::beat() {
@@ -312,6 +312,7 @@ void Session::on(const Start& m) {
   if (state_ != State::armed)
     return;  // started already; or a Start before our reply, which is void
   run_.told_start = m.at;
+  run_.told_after = answered_beat_.value_or(hello_at_);
   begin_when_clock_is_known();
 }
 
@@ -319,6 +320,8 @@ void Session::on(const Start& m) {
 // it.
 void Session::begin_when_clock_is_known() {
   if (state_ != State::armed || !run_.told_start) return;
+  const auto clock = clock_.estimate(now_);
+  if (burst_left_ > 0 && (!clock || clock->bound > kGoodBound)) return;
   if (const auto at = clock_.to_agent(*run_.told_start, now_)) begin_at(*at);
 }
 
@@ -507,12 +510,12 @@ void Session::on(const ChangedOver& e) {
 // --- the lease
 
 // The first one begins with the start. If that is past, the controller counts from when it told us,
-// which was after the last heartbeat that it answered.
+// which was after the last heartbeat that it had answered then.
 void Session::begin_lease() {
   if (run_.first_lease <= Duration::zero()) return;
   const auto clock = clock_.estimate(now_);
   const Instant from = run_.start >= now_ ? run_.start - (clock ? clock->bound : Duration::zero())
-                                          : answered_beat_.value_or(now_);
+                                          : run_.told_after;
   run_.leased_until = from + run_.first_lease;
   // One that is over by then says that the run has no room yet; there will be some.
   run_.held = run_.leased_until <= run_.begin;

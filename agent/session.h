@@ -163,6 +163,8 @@ class Session {
   static constexpr Duration kShutdownDrain = std::chrono::seconds(10);
   static constexpr Duration kSpoolRetry = std::chrono::seconds(1);  // while its disk refuses
   static constexpr int kBurst = 8;  // heartbeats back to back after a Welcome, for the clock
+  // Known as well as this, the clock tells the start before the burst is over.
+  static constexpr Duration kGoodBound = std::chrono::milliseconds(20);
 
   enum class Link { down, greeting, up };
   enum class State { idle, checking, opening, armed, running, draining, delivering, left };
@@ -199,6 +201,7 @@ class Session {
     Instant opening_since;
     WorkersOpening opening;
     std::optional<ControllerInstant> told_start;  // waits for the clock to be known
+    Instant told_after;                           // it was said after this
     Instant start;                                // T, the run's common start
     Instant begin;                                // when this agent begins: T, or later
     Instant overdue_at;                           // the workers must have drained by then
@@ -287,6 +290,7 @@ class Session {
   int burst_left_ = 0;
   ClockSync clock_;
   std::optional<Instant> answered_beat_;  // when the last heartbeat that was answered was sent
+  Instant hello_at_;                      // when the stream came up
 
   State state_ = State::idle;
   Run run_;

@@ -37,6 +37,8 @@ void LiveRun::begin_book(bool is_adopted, Instant now) {
   setup.is_adopted = is_adopted;
   setup.accepted = info.changes;
   book_.emplace(std::move(setup), now);
+  for (std::size_t i = 0; i < info.agents.size(); ++i)
+    if (info.agents[i].last_seq) tell_book(change_input::Finished{i}, now);
   write(store_op::PutEpochs{id(), book_->timeline()});
 }
 

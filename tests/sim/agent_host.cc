@@ -393,10 +393,10 @@ void AgentHost::note(const controller::ControllerMessage& message) {
   if (const auto* prepare = std::get_if<controller::SendPrepare>(&message))
     process_->first_lease[prepare->run] = prepare->lease;
   if (const auto* start = std::get_if<controller::SendStart>(&message)) {
-    process_->start_ns = start->at_controller_ns;
     // The first lease counts from T, or from now if that has passed.
     const Moment at =
         process_->controller->clock().when(from_ns(start->at_controller_ns), outside_.world.now());
+    process_->start = at;
     process_->leased[start->run] = clock_.boottime(at) + process_->first_lease[start->run];
   }
   const auto* reply = std::get_if<controller::SendHeartbeatReply>(&message);
@@ -410,10 +410,11 @@ void AgentHost::check_start(Instant at) {
   const auto clock = process_->session->clock().estimate(now());
   if (!clock || process_->controller == nullptr) return;
   const Moment mine = clock_.when(at, outside_.world.now());
-  const Moment wanted =
-      process_->controller->clock().when(from_ns(process_->start_ns), outside_.world.now());
+  const Moment wanted = process_->start;
   const Duration off = mine > wanted ? mine - wanted : wanted - mine;
-  if (off > clock->bound + 1ms && wanted > outside_.world.now())
+  // Until then the two clocks go on drifting, by 50 ppm each at most.
+  const Duration drift = std::max(wanted - outside_.world.now(), 0ns) / 10'000;
+  if (off > clock->bound + drift + 1ms && wanted > outside_.world.now())
     outside_.world.violated("start at T", name_ + " is off by " + seconds_text(off) +
                                               ", its clock's bound is " +
                                               seconds_text(clock->bound));
@@ -466,6 +467,7 @@ void AgentHost::act(a::OpenWorkers&) {
   process_->crew =
       std::make_shared<FakeCrew>(std::move(setting), *std::move(process_->checked), client);
   process_->checked.reset();
+  if (copied_incarnations_ > 0) outside_.target.truth(client).is_of_a_copy = true;
   process_->crew->open();
 }
 

@@ -101,7 +101,7 @@ class AgentHost {
     Network::StreamId stream = 0;
     ControllerHost* controller = nullptr;  // at the other end of `stream`
     // What the controller has said, for the laws: T, and until when which run is leased.
-    std::int64_t start_ns = 0;
+    Moment start;
     std::map<std::string, Duration> first_lease;
     std::map<std::string, Instant> leased;
     std::uint64_t timer = 0;

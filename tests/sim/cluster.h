@@ -33,6 +33,7 @@ class Cluster {
   void add_agents(std::size_t count);
   // Another machine with a copy of that one's disk as it is now. It is none of agents().
   AgentHost& clone_agent(const AgentHost& original);
+  const std::vector<std::unique_ptr<AgentHost>>& clones() const { return clones_; }
   bool was_cloned(const std::string& agent) const { return cloned_.contains(agent); }
   // Another machine with a copy of the first one's store as it is now.
   ControllerHost& clone_controller();
@@ -56,6 +57,8 @@ class Cluster {
  private:
   void change(const std::string& run);
   void set_load(const std::string& run, const std::string& agent, const Load& load);
+  // What is wrong with the sum of a run's leases; empty: nothing.
+  std::string excess(const std::string& run);
   void ask(const Order& order, int attempt);
   MachineClock draw_clock();
   std::unique_ptr<AgentHost> new_agent(const std::string& name);
@@ -67,6 +70,7 @@ class Cluster {
   std::vector<std::unique_ptr<ControllerHost>> controllers_;
   ControllerHost* answering_ = nullptr;
   std::map<std::string, std::map<std::string, Load>> loads_;  // run, agent
+  std::set<std::string> exceeding_;                           // runs that are looked at again
   std::vector<std::string> accepted_;
   bool is_waiting_ = false;
   int asked_ = 0;

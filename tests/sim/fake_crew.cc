@@ -54,7 +54,7 @@ void FakeCrew::post(std::function<void()> what) {
   });
 }
 
-// On a busy PC one hears of it late, when others have acted on it.
+// On a busy PC one hears of it late, when others have acted on it already.
 void FakeCrew::order(std::size_t worker, std::function<void(FakeWorker&)> what) {
   World& world = setting_.world;
   const Duration takes = world.chance(0.02) ? world.between(0s, 60ms) : world.between(1us, 300us);
@@ -138,7 +138,7 @@ void FakeCrew::change(const ShareTimeline& next, std::uint32_t epoch, Instant at
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     changing_.back().missing.insert(i);
     merger_.join(i, at - t0_);
-    order(i, [part = part_of(next, i), epoch, at](FakeWorker& w) { w.change(part, epoch, at); });
+    workers_[i]->change(part_of(next, i), epoch, at);
   }
   while (workers_.size() < most_threads(next)) {
     merger_.join(workers_.size(), at - t0_);
@@ -163,8 +163,9 @@ void FakeCrew::changed_over(std::size_t worker, Instant at) {
 
 void FakeCrew::lease(Instant end) {
   lease_end_ = end;
-  for (std::size_t i = 0; i < workers_.size(); ++i)
-    order(i, [end](FakeWorker& w) { w.lease(end); });
+  for (const auto& w : workers_) w->lease(end);
+  tell_load();
+  wake_workers();
 }
 
 void FakeCrew::stop(Instant at, Duration drain) {

@@ -38,6 +38,8 @@ struct Truth {
   std::uint64_t may_be_lost = 0;
   // Counts went that were not on a disk; with them outcomes of requests that had been sent before.
   bool has_lost_counts = false;
+  // A copied machine was served, as this process: its records may have gone with it.
+  bool is_of_a_copy = false;
 };
 
 class FakeTarget {

@@ -24,15 +24,14 @@ std::string draw_controller_loss(World& world) {
   return draw < 0.9 ? R"("on_controller_loss": "drain")" : R"("on_controller_loss": "stop")";
 }
 
-// Parameter sets that take turns; empty: none do.
-std::string draw_rotation(World& world, std::uint64_t connections) {
+// Parameter sets that take turns; empty: none do. All of as many connections: docs/simulation.md
+std::string draw_rotation(World& world) {
   if (world.chance(0.8)) return "";
   const Duration every = std::chrono::seconds(world.random().between(6, 40));
   return R"(, "rotate": {"every": ")" + whole_seconds(every) + R"(", "across": ")" +
          (world.chance(0.7) ? "agents" : "run") + R"(", "guard": ")" +
          whole_seconds(world.between(0s, 4s)) + R"(", "sets": [{"name": "plain"},
-    {"name": "few", "load": {"connections": )" +
-         std::to_string(connections) + R"(}}, {"name": "gzip", "call": {"compress": true}}]})";
+    {"name": "gzip", "call": {"compress": true}}, {"name": "slow", "call": {"timeout": "9s"}}]})";
 }
 
 Cluster::Order draw_order(World& world, std::size_t agents) {
@@ -57,7 +56,7 @@ Cluster::Order draw_order(World& world, std::size_t agents) {
       R"(, "threads": )" + std::to_string(1 + world.pick(3)) + R"(, "redistribute": ")" +
       (world.chance(0.3) ? "after_fence" : "never") + "\"}, " + draw_controller_loss(world) +
       R"(, "interval": ")" + whole_seconds(interval) + R"(", "phases": [)" + phases + "]" +
-      draw_rotation(world, order.agents) + "}";
+      draw_rotation(world) + "}";
   return order;
 }
 

@@ -116,21 +116,11 @@ void check_changes(Cluster& cluster, const StoreFile::Run& run, Moment healed) {
   }
 }
 
-// A copied machine that was served, and taken away before the store had heard of its process, is
-// nobody the product can know: the target alone has seen what it sent.
+// A copied machine that was served has taken what it did away with it, and its numbers are the
+// original's, too: the product cannot tell them apart.
 bool has_strangers(Cluster& cluster, const StoreFile::Run& run) {
-  const auto is_known = [&](const Client& client) {
-    return std::ranges::any_of(run.info.agents, [&](const c::RunAgent& a) {
-      return a.name == client.agent &&
-             (a.incarnation == client.incarnation ||
-              std::ranges::any_of(a.dead, [&](const c::DeadIncarnation& dead) {
-                return dead.incarnation == client.incarnation;
-              }));
-    });
-  };
   return std::ranges::any_of(cluster.target().accounts(), [&](const auto& one) {
-    const Client& client = one.first;
-    return client.run == run.info.id && cluster.was_cloned(client.agent) && !is_known(client);
+    return one.first.run == run.info.id && one.second.truth.is_of_a_copy;
   });
 }
 

@@ -256,8 +256,9 @@ Nemesis::Heal Nemesis::old_controller(Duration duration) {
   world_.after(duration / 2, [this, &real, &old] {
     // An agent that knows of neither may follow the old one: nobody can tell it better.
     const StoreFile& file = real.file();
-    for (const auto& agent : cluster_.agents())
-      if (agent->highest_term(file.cluster) < file.term) return;
+    for (const auto* hosts : {&std::as_const(cluster_.agents()), &cluster_.clones()})
+      for (const auto& agent : *hosts)
+        if (agent->highest_term(file.cluster) < file.term) return;
     world_.tell("nemesis", "starts " + old.name() + " from an old copy of the store");
     cluster_.route_to(old);
     old.start_process();
