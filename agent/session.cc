@@ -127,7 +127,7 @@ void Session::on(const StreamUp&) {
       hello.accounts.push_back({a.key.run, a.key.incarnation, a.last_seq, a.cause});
   };
   announce(spool_.accounts());
-  if (tells_finished_) announce(spool_.finished());
+  if (tells_empty_accounts_) announce(spool_.empty_accounts());
   // The only thing that is said before the Welcome.
   actions_.push_back(Send{std::move(hello)});
 }
@@ -151,7 +151,7 @@ void Session::on(const Welcome& m) {
   if (link_ != Link::greeting) return;
   link_ = Link::up;
   link_since_ = now_;
-  tells_finished_ = true;
+  tells_empty_accounts_ = true;
   heard();
   self_.name = m.name.empty() ? self_.name : m.name;
   beat_every_ = m.heartbeat > Duration::zero() ? m.heartbeat : Duration(std::chrono::seconds(1));
@@ -191,7 +191,7 @@ void Session::on(const Welcome& m) {
 
 void Session::on(const Rejected& m) {
   if (link_ == Link::down) return;
-  tells_finished_ = false;  // they may be what another cluster's controller minds
+  tells_empty_accounts_ = false;  // they may be what another cluster's controller minds
   on(StreamDown{});
   actions_.push_back(Disconnect{"rejected: " + m.reason, true});
 }

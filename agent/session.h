@@ -144,7 +144,7 @@ using Actions = std::vector<Action>;
 class Session {
  public:
   static constexpr Duration kControllerSilentFor = std::chrono::seconds(60);  // before a start
-  static constexpr Duration kLinkSilentFor = std::chrono::seconds(10);        // then dial again
+  static constexpr Duration kLinkSilentFor = std::chrono::seconds(5);         // then dial again
   static constexpr Duration kArmAfter = std::chrono::seconds(30);  // armed with what there is
   static constexpr Duration kStopLead =
       std::chrono::milliseconds(20);  // so that all workers hear of it in time
@@ -299,8 +299,8 @@ class Session {
   std::optional<Instant> ended_until_;     // records of ended accounts wait for acknowledgements
   std::optional<Instant> retry_spool_at_;  // its disk refuses
   std::optional<Finished> last_finished_;  // of the run before; answers a Stop that comes late
-  bool tells_finished_ = true;             // accounts of earlier processes, too
-  bool last_finished_said_ = true;         // false: the link was down
+  bool tells_empty_accounts_ = true;
+  bool last_finished_said_ = true;  // false: the link was down
 
   bool shutting_down_ = false;
   Instant shutdown_ends_at_;

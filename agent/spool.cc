@@ -266,10 +266,10 @@ std::vector<SpoolAccount> Spool::accounts() const {
   return out;
 }
 
-std::vector<SpoolAccount> Spool::finished() const {
+std::vector<SpoolAccount> Spool::empty_accounts() const {
   std::vector<SpoolAccount> out;
   for (const Chain& c : chains_) {
-    if (c.entries.empty() && c.account.key.incarnation < incarnation_) out.push_back(c.account);
+    if (c.entries.empty()) out.push_back(c.account);
   }
   return out;
 }

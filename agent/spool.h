@@ -110,8 +110,8 @@ class Spool {
   bool empty() const { return size() == 0; }
   // Accounts with records.
   std::vector<SpoolAccount> accounts() const;
-  // Those of earlier incarnations without a record: all was acknowledged, or there never was one.
-  std::vector<SpoolAccount> finished() const;
+  // Those without: all was acknowledged, or there never was one.
+  std::vector<SpoolAccount> empty_accounts() const;
   std::string place() const { return disk_.place(); }
   // An account with all that is in memory counted as stored; nothing: no such account.
   std::optional<SpoolAccount> find(const AccountKey& key) const;

@@ -15,6 +15,7 @@ namespace {
 using Severity = RunEvent::Severity;
 
 constexpr std::size_t kNamesShown = 5;
+constexpr Duration kLeastLease = std::chrono::seconds(3);  // outlives a heartbeat that is late
 
 std::string list(const std::vector<std::string>& names) {
   std::string text;
@@ -502,16 +503,24 @@ Duration ChangeBook::lease(std::size_t agent, Instant now) {
   if (member.sure < history_.oldest()) return {};  // nobody knows what it would do
   const bool lacks_some = member.sure != latest() && member.committed != latest();
   const bool is_new = leases_.ended(agent, now) || (member.has_assumed_lease && lacks_some);
-  if (is_new || lacks_some) {
-    const std::uint64_t present = is_new ? 0 : most(agent, offset(now));
-    for (const Duration at : instants(now, now)) {
-      const std::uint64_t wanted = most(agent, at);
-      const bool is_more = wanted > present || (lacks_some && at > offset(now));
-      if (is_more && !fits(agent, wanted, at, now)) return {};
-    }
-  }
+  Duration length = setup_.lease;
+  if (is_new || lacks_some)
+    length = room(agent, is_new ? 0 : most(agent, offset(now)), lacks_some, now);
+  if (length < (setup_.goes_on_after_lease ? std::min(kLeastLease, setup_.lease) : setup_.lease))
+    return {};
   member.has_assumed_lease = false;
-  leases_.renew(agent, setup_.lease, now);
+  leases_.renew(agent, length, now);
+  return length;
+}
+
+// The lease that it can be given before others' shares, as far as they are known, leave no room.
+Duration ChangeBook::room(std::size_t agent, std::uint64_t present, bool lacks_some, Instant now) {
+  for (const Duration at : instants(now, now)) {
+    const std::uint64_t wanted = most(agent, at);
+    const bool is_more = wanted > present || (lacks_some && at > offset(now));
+    if (is_more && !fits(agent, wanted, at, now))
+      return std::min(setup_.lease, at - offset(now) - kLeaseMargin);
+  }
   return setup_.lease;
 }
 

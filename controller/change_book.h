@@ -170,6 +170,8 @@ class ChangeBook {
     Instant start{};                 // T
     std::int64_t start_wall_ms = 0;  // of T
     Duration lease{};
+    // An agent whose lease ends may have another one: it holds until then.
+    bool goes_on_after_lease = false;
     Redistribute redistribute = Redistribute::never;
     Duration rotation_guard{};  // of the plan's rotation; zero: none
     // Of a run that another process began: nobody is known to be there, and everybody is taken to
@@ -181,7 +183,8 @@ class ChangeBook {
 
   std::vector<ChangeAction> step(const ChangeInput& input, Instant now);
 
-  // The lease for a heartbeat's reply; zero: none. Whoever calls this sends it.
+  // The lease for a heartbeat's reply; zero: none. Whoever calls this sends it. Shorter than
+  // setup.lease if there is room for so long only, and the agent goes on after it.
   Duration lease(std::size_t agent, Instant now);
 
   const Timeline& timeline() const { return timeline_; }
@@ -268,6 +271,7 @@ class ChangeBook {
   void ask(std::size_t agent, Instant now);
   void commit_if_room(std::size_t agent, Instant now);
   bool has_room(std::size_t agent, Instant now);
+  Duration room(std::size_t agent, std::uint64_t present, bool lacks_some, Instant now);
   bool fits(std::size_t agent, std::uint64_t connections, Duration at, Instant now);
   std::vector<Duration> instants(Instant from, Instant now) const;
   void confirm(std::size_t agent, std::uint32_t epoch);

@@ -32,6 +32,7 @@ void LiveRun::begin_book(bool is_adopted, Instant now) {
   setup.start = *run_.start();
   setup.start_wall_ms = info.started_wall_ms;
   setup.lease = lease_length(info.plan);
+  setup.goes_on_after_lease = info.plan.on_controller_loss == OnControllerLoss::go_on;
   setup.redistribute = info.plan.redistribute;
   if (info.plan.rotation) setup.rotation_guard = info.plan.rotation->guard;
   setup.is_adopted = is_adopted;
@@ -148,12 +149,15 @@ void LiveRun::epoch_applied(const std::string& agent, const AgentEpochApplied& a
   if (const auto i = position_of(agent)) tell_book(change_input::Applied{*i, applied.epoch}, now);
 }
 
-// What a process was armed for is in its state folder from then on, and in its successors' hellos.
+// What a process was armed for is in its state folder from then on, and in the hellos of it and its
+// successors.
 bool LiveRun::is_of_a_copy(const AgentHello& hello, Instant now) const {
   const RunAgent* member = run_.member(hello.agent_id);
-  if (!book_ || member == nullptr || member->incarnation >= hello.incarnation) return false;
+  if (!book_ || member == nullptr || member->last_seq || !run_.was_armed(hello.agent_id))
+    return false;
   const auto i = static_cast<std::size_t>(member - run_.info().agents.data());
-  if (!run_.was_armed(hello.agent_id) || book_->lease_ended(i, now)) return false;
+  const bool is_later = member->incarnation < hello.incarnation;
+  if (is_later ? book_->lease_ended(i, now) : hello.running == id()) return false;
   return std::ranges::none_of(hello.accounts, [&](const AgentAccount& a) {
     return a.run == id() && a.incarnation == member->incarnation;
   });

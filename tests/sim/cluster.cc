@@ -174,6 +174,13 @@ void Cluster::change(const std::string& run) {
   controller().change(std::move(request));
 }
 
+bool Cluster::was_copy_served(const std::string& run, const std::string& agent) const {
+  return std::ranges::any_of(target_.accounts(), [&](const auto& one) {
+    const auto& [client, account] = one;
+    return client.run == run && client.agent == agent && account.truth.is_of_a_copy;
+  });
+}
+
 Load Cluster::load(const std::string& run, const std::string& agent) const {
   const auto agents = loads_.find(run);
   if (agents == loads_.end()) return {};
@@ -199,6 +206,7 @@ std::string Cluster::excess(const std::string& run) {
   std::uint64_t sum = 0;
   std::string who;
   for (const auto& [name, one] : loads_[run]) {
+    if (was_copy_served(run, name)) return "";
     sum += one.leased;
     who += " " + name + "=" + std::to_string(one.leased);
   }

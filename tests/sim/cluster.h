@@ -34,6 +34,8 @@ class Cluster {
   // Another machine with a copy of that one's disk as it is now. It is none of agents().
   AgentHost& clone_agent(const AgentHost& original);
   const std::vector<std::unique_ptr<AgentHost>>& clones() const { return clones_; }
+  // Its copy was served in that run: whose numbers are whose there, nobody can tell.
+  bool was_copy_served(const std::string& run, const std::string& agent) const;
   bool was_cloned(const std::string& agent) const { return cloned_.contains(agent); }
   // Another machine with a copy of the first one's store as it is now.
   ControllerHost& clone_controller();

@@ -185,8 +185,13 @@ void ControllerHost::received(Network::StreamId stream, agent::AgentMessage mess
     const auto* reply = std::get_if<agent::EpochReply>(&message);
     // One that has no part in the run any more cannot serve it either, and need not.
     if (reply != nullptr && !reply->problems.empty() && reply->problems.front().what != "busy")
-      refusals_.push_back({reply->run, reply->epoch});
-    if (const auto* hello = std::get_if<agent::Hello>(&message)) process_->hellos[stream] = *hello;
+      refusals_.push_back({reply->run, reply->epoch, process_->hellos[stream].agent_id});
+    if (const auto* hello = std::get_if<agent::Hello>(&message)) {
+      // Another process of it is asked anew.
+      if (hello->running.empty())
+        std::erase_if(refusals_, [&](const Refusal& r) { return r.agent_id == hello->agent_id; });
+      process_->hellos[stream] = *hello;
+    }
     if (process_->streams.contains(stream))
       step(c::event::FromAgent{stream, to_controller(std::move(message), now(), peer)});
   });

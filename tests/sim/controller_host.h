@@ -97,6 +97,7 @@ class ControllerHost {
   struct Refusal {
     std::string run;
     std::uint32_t epoch = 0;
+    std::string agent_id;
   };
 
   // Runs in the process, if it still lives: at once, or when it is not stopped any more.

@@ -9,6 +9,7 @@
 
 #include "common/record.h"
 #include "controller/aggregate.h"
+#include "controller/run_shares.h"
 
 namespace spate::sim {
 namespace {
@@ -27,11 +28,13 @@ struct Sums {
 };
 
 // Laws of single records and of their chains; returns what is stored of each account.
-std::map<Account, Sums> check_records(World& world, const StoreFile::Run& run) {
+std::map<Account, Sums> check_records(Cluster& cluster, const StoreFile::Run& run) {
+  World& world = cluster.world();
   std::map<Account, const Record*> last;
   std::map<Account, Sums> sums;
   for (const auto& stored : run.records) {
     const Record& r = stored->record;
+    if (cluster.was_copy_served(run.info.id, r.key.agent)) continue;
     const Account account{r.key.agent, r.key.incarnation};
     for (const std::string& law : broken_laws(r))
       world.violated("record laws", text(account) + " seq " + text(r.key.seq) + ": " + law);
@@ -69,7 +72,7 @@ std::map<Account, Sums> check_records(World& world, const StoreFile::Run& run) {
 void check_truth(Cluster& cluster, const std::string& run, const std::map<Account, Sums>& stored) {
   World& world = cluster.world();
   for (const auto& [client, counts] : cluster.target().accounts()) {
-    if (client.run != run) continue;
+    if (client.run != run || cluster.was_copy_served(run, client.agent)) continue;
     const Truth& truth = counts.truth;
     const Account account{client.agent, client.incarnation};
     const auto it = stored.find(account);
@@ -114,14 +117,6 @@ void check_changes(Cluster& cluster, const StoreFile::Run& run, Moment healed) {
                        r.key.agent + " seq " + text(r.key.seq) + " is of epoch " + text(r.epoch) +
                            ", epoch " + text(change.epoch) + " began long before");
   }
-}
-
-// A copied machine that was served has taken what it did away with it, and its numbers are the
-// original's, too: the product cannot tell them apart.
-bool has_strangers(Cluster& cluster, const StoreFile::Run& run) {
-  return std::ranges::any_of(cluster.target().accounts(), [&](const auto& one) {
-    return one.first.run == run.info.id && one.second.truth.is_of_a_copy;
-  });
 }
 
 void check_balance(World& world, const StoreFile::Run& run, bool is_undisturbed) {
@@ -197,13 +192,23 @@ void check_load_back(Cluster& cluster) {
     if (!live->run().is_start_known()) continue;
     const Duration elapsed = world.now() - start->second;
     // Agents' clocks need not agree on the end to the millisecond.
+    // The share of one whose copy was served is free, for the others as well, when that lease ends.
+    if (std::ranges::any_of(run.info.agents,
+                            [&](const c::RunAgent& a) { return cluster.was_cloned(a.name); }))
+      continue;
+    // One that may not come back after its lease is given none that is shorter than usual: it waits
+    // for the change.
+    const bool waits = run.info.plan.on_controller_loss != OnControllerLoss::go_on &&
+                       std::ranges::any_of(run.info.changes, [&](const Change& change) {
+                         return change.at > elapsed - kLoadBackWithin &&
+                                change.at < elapsed + c::lease_length(run.info.plan);
+                       });
+    if (waits) continue;
     if (elapsed < kLoadBackWithin || elapsed > run.info.plan.length() - std::chrono::seconds(1))
       continue;
     for (std::size_t i = 0; i < run.info.agents.size(); ++i) {
       const c::RunAgent& agent = run.info.agents[i];
       if (agent.last_seq || least_connections(run.info, i, elapsed) == 0) continue;
-      // The share of one whose copy was served is free again when that one's lease has ended.
-      if (cluster.was_cloned(agent.name)) continue;
       if (has_ended_its_share(cluster, agent.name)) continue;
       if (cluster.load(id, agent.name).calling == 0)
         world.violated("I15 load is back", agent.name + " makes no calls");
@@ -241,11 +246,14 @@ void check_laws(Cluster& cluster, bool is_undisturbed, Moment healed) {
   for (const auto& [id, run] : cluster.controller().file().runs) {
     if (run.info.state != c::RunState::finished)
       world.violated("run closes", id + " is " + std::string(name(run.info.state)));
-    const auto sums = check_records(world, run);
+    const auto sums = check_records(cluster, run);
     if (run.info.agents.empty()) continue;
     check_truth(cluster, id, sums);
     check_changes(cluster, run, healed);
-    if (!has_strangers(cluster, run)) check_balance(world, run, is_undisturbed);
+    if (std::ranges::none_of(run.info.agents, [&](const c::RunAgent& a) {
+          return cluster.was_copy_served(id, a.name);
+        }))
+      check_balance(world, run, is_undisturbed);
   }
   check_copies(cluster);
   for (const std::string& id : cluster.accepted_runs())

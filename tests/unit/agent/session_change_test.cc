@@ -219,7 +219,7 @@ TEST(SessionLease, BeginsWithTheStartAndIsCountedFromTheHeartbeat) {
   EXPECT_LE(h.did<LeaseWorkers>()->until, h.t0 + 30s);
   EXPECT_GT(h.did<LeaseWorkers>()->until, h.t0 + 30s - 1ms) << "but for the clock's bound";
   h.mute = true;
-  h.pass(5s);
+  h.pass(4s);
   const Instant sent = h.sent_of<Heartbeat>().back().sent;
   h.feed(HeartbeatReply{sent, {}, {}, h.now, "run-1", 40s});
   ASSERT_TRUE(h.did<LeaseWorkers>());

@@ -217,7 +217,7 @@ TEST(Session, DialsAgainWhenNoWelcomeComes) {
   h.now += Session::kLinkSilentFor;
   h.feed(Tick{});
   ASSERT_TRUE(h.did<Disconnect>());
-  EXPECT_EQ(h.did<Disconnect>()->reason, "no welcome within 10s");
+  EXPECT_EQ(h.did<Disconnect>()->reason, "no welcome within 5s");
   EXPECT_FALSE(h.did<Disconnect>()->is_refused);
 }
 

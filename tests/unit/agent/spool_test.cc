@@ -237,8 +237,8 @@ TEST_F(SpoolTest, DeliversWhatEarlierLivesLeftWithTheirCauseOldestFirst) {
   EXPECT_TRUE(spool->acknowledge(kRun, 2));
   EXPECT_EQ(spool->living(), 1U);
   EXPECT_EQ(spool->accounts().size(), 1U);
-  ASSERT_EQ(spool->finished().size(), 1U) << "the controller hears why it ended";
-  EXPECT_EQ(spool->finished()[0].cause, "killed");
+  ASSERT_EQ(spool->empty_accounts().size(), 1U) << "the controller hears why it ended";
+  EXPECT_EQ(spool->empty_accounts()[0].cause, "killed");
 }
 
 TEST_F(SpoolTest, AnAccountNobodyAcknowledgesHoldsNothingUp) {
