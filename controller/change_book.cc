@@ -502,13 +502,15 @@ Duration ChangeBook::lease(std::size_t agent, Instant now) {
   Member& member = members_[agent];
   if (member.sure < history_.oldest()) return {};  // nobody knows what it would do
   const bool lacks_some = member.sure != latest() && member.committed != latest();
-  const bool is_new = leases_.ended(agent, now) || (member.has_assumed_lease && lacks_some);
+  const bool is_new = leases_.ended(agent, now) || member.has_short_lease ||
+                      (member.has_assumed_lease && lacks_some);
   Duration length = setup_.lease;
   if (is_new || lacks_some)
     length = room(agent, is_new ? 0 : most(agent, offset(now)), lacks_some, now);
   if (length < (setup_.goes_on_after_lease ? std::min(kLeastLease, setup_.lease) : setup_.lease))
     return {};
   member.has_assumed_lease = false;
+  member.has_short_lease = length < setup_.lease;
   leases_.renew(agent, length, now);
   return length;
 }

@@ -237,6 +237,7 @@ class ChangeBook {
     std::string refusal;             // of a change that others have already
     bool is_guessed = false;         // sure and told: all that there is
     bool has_assumed_lease = false;  // nobody knows whether: another controller process gave it
+    bool has_short_lease = false;    // there was no room for longer
   };
   struct Candidate {
     ChangeOrder order;

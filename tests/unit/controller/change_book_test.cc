@@ -52,6 +52,7 @@ class ChangeBookTest : public testing::Test {
     s.start = start_;
     s.start_wall_ms = 1'800'000'000'000;
     s.lease = seconds(60);
+    s.goes_on_after_lease = goes_on_;
     s.redistribute = redistribute_;
     return s;
   }
@@ -101,6 +102,7 @@ class ChangeBookTest : public testing::Test {
   }
 
   Redistribute redistribute_ = Redistribute::never;
+  bool goes_on_ = true;
   const Instant start_ = from_ns(1'000'000'000'000);
   Instant now_ = start_;
   std::unique_ptr<ChangeBook> book_;
@@ -390,6 +392,27 @@ TEST_F(ChangeBookTest, ARaiseWaitsForTheLeaseOfOneThatIsAway) {
   prepared(1);
   applied(1);
   EXPECT_EQ(book_->lease(1, now_), seconds(60));
+}
+
+// The others are not known to have heard of a decrease that is to come; until then there is room.
+TEST_F(ChangeBookTest, ALeaseIsAsLongAsThereIsRoom) {
+  for (const bool goes_on : {true, false}) {
+    goes_on_ = goes_on;
+    begin();
+    ChangeOrder fewer = set_connections(1, 200);
+    fewer.at = seconds(50);
+    order(fewer);
+    all_prepared();
+    stored();
+    ASSERT_EQ(commits_.size(), 4u);
+    step(change_input::Restarted{3});
+    EXPECT_EQ(book_->lease(3, now_), goes_on ? seconds(50 - 10) - kLeaseMargin : Duration{});
+    now_ = start_ + seconds(46);
+    EXPECT_EQ(book_->lease(3, now_), Duration{}) << "too short to be worth it";
+    now_ = start_ + seconds(50);
+    for (std::size_t i = 0; i < 3; ++i) applied(i);
+    EXPECT_EQ(book_->lease(3, now_), seconds(60));
+  }
 }
 
 TEST_F(ChangeBookTest, WhatIsStoredIsCommittedByTheNextController) {
