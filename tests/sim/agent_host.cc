@@ -412,6 +412,7 @@ void AgentHost::check_start(Instant at) {
   const Moment mine = clock_.when(at, outside_.world.now());
   const Moment wanted = process_->start;
   const Duration off = mine > wanted ? mine - wanted : wanted - mine;
+  if (off > std::chrono::hours(1)) return;  // said by a clock of before a reboot
   // Until then the two clocks go on drifting, by 50 ppm each at most.
   const Duration drift = std::max(wanted - outside_.world.now(), 0ns) / 10'000;
   if (off > clock->bound + drift + 1ms && wanted > outside_.world.now())

@@ -163,6 +163,17 @@ bool has_ended_its_share(Cluster& cluster, const std::string& name) {
   });
 }
 
+// Leases that end before a change are renewed after it, if there is no room for its share and the
+// others' before; one that may not come back after its lease is given none that ends so soon.
+bool is_near_a_change(const c::RunInfo& info, Duration elapsed) {
+  const bool goes_on = info.plan.on_controller_loss == OnControllerLoss::go_on;
+  const Duration before = goes_on ? std::chrono::seconds(6) : c::lease_length(info.plan);
+  const Duration after = goes_on ? std::chrono::seconds(3) : kLoadBackWithin;
+  return std::ranges::any_of(info.changes, [&](const Change& change) {
+    return change.at > elapsed - after && change.at < elapsed + before;
+  });
+}
+
 // What an agent has to do at `elapsed`, however many of the changes it has made.
 std::uint64_t least_connections(const c::RunInfo& info, std::size_t agent, Duration elapsed) {
   const auto planned = planned_timeline(info.plan, info.started_wall_ms);
@@ -196,14 +207,7 @@ void check_load_back(Cluster& cluster) {
     if (std::ranges::any_of(run.info.agents,
                             [&](const c::RunAgent& a) { return cluster.was_cloned(a.name); }))
       continue;
-    // One that may not come back after its lease is given none that is shorter than usual: it waits
-    // for the change.
-    const bool waits = run.info.plan.on_controller_loss != OnControllerLoss::go_on &&
-                       std::ranges::any_of(run.info.changes, [&](const Change& change) {
-                         return change.at > elapsed - kLoadBackWithin &&
-                                change.at < elapsed + c::lease_length(run.info.plan);
-                       });
-    if (waits) continue;
+    if (is_near_a_change(run.info, elapsed)) continue;
     if (elapsed < kLoadBackWithin || elapsed > run.info.plan.length() - std::chrono::seconds(1))
       continue;
     for (std::size_t i = 0; i < run.info.agents.size(); ++i) {
