@@ -101,7 +101,7 @@ std::optional<Instant> Session::wake_at() const {
   if (state_ == State::opening) due(run_.opening_since + kArmAfter);
   if (state_ == State::running || state_ == State::draining) {
     due(run_.overdue_at);
-    if (run_.first_request && !run_.started_said && clock_.estimate(run_.start))
+    if (run_.first_request && !run_.started_said && is_clock_known_well())
       due(run_.begin + kStartedAfter);
   }
   return at;
@@ -320,8 +320,7 @@ void Session::on(const Start& m) {
 // it.
 void Session::begin_when_clock_is_known() {
   if (state_ != State::armed || !run_.told_start) return;
-  const auto clock = clock_.estimate(now_);
-  if (burst_left_ > 0 && (!clock || clock->bound > kGoodBound)) return;
+  if (!is_clock_known_well()) return;
   if (const auto at = clock_.to_agent(*run_.told_start, now_)) begin_at(*at);
 }
 
@@ -363,7 +362,13 @@ void Session::on(const FirstRequest& e) {
   if (++run_.first_requests >= run_.threads && !run_.started_said) say_started();
 }
 
+bool Session::is_clock_known_well() const {
+  const auto clock = clock_.estimate(now_);
+  return clock && (burst_left_ == 0 || clock->bound <= kGoodBound);
+}
+
 void Session::say_started() {
+  if (!is_clock_known_well()) return;
   const auto at = clock_.to_controller(*run_.first_request, now_);
   if (!at) return;
   run_.started_said = true;

@@ -163,7 +163,7 @@ class Session {
   static constexpr Duration kShutdownDrain = std::chrono::seconds(10);
   static constexpr Duration kSpoolRetry = std::chrono::seconds(1);  // while its disk refuses
   static constexpr int kBurst = 8;  // heartbeats back to back after a Welcome, for the clock
-  // Known as well as this, the clock tells the start before the burst is over.
+  // Known as well as this, the clock tells the start, and when it was, before the burst is over.
   static constexpr Duration kGoodBound = std::chrono::milliseconds(20);
 
   enum class Link { down, greeting, up };
@@ -261,6 +261,7 @@ class Session {
   void begin_lease();
   void renew_lease(Instant until);
   void lease_ended();
+  bool is_clock_known_well() const;
   void say_started();
   void stop(Duration drain, const std::string& reason);
   void begin_delivery();

@@ -257,8 +257,11 @@ void Run::on(const run_input::Started& input, Instant) {
   members_[*i].is_rejoining = false;
   // A process that came later started late, not askew.
   if (!info_.agents[*i].dead.empty()) return;
-  info_.agents[*i].start_skew_ns = input.at_controller_ns - to_ns(*start_);
-  info_.agents[*i].clock_bound_ns = input.offset_bound_ns;
+  RunAgent& agent = info_.agents[*i];
+  // Said again on every stream; what was known best counts.
+  if (agent.start_skew_ns && agent.clock_bound_ns <= input.offset_bound_ns) return;
+  agent.start_skew_ns = input.at_controller_ns - to_ns(*start_);
+  agent.clock_bound_ns = input.offset_bound_ns;
   actions_.emplace_back(run_action::Save{});
 }
 

@@ -202,12 +202,12 @@ void check_load_back(Cluster& cluster) {
     // After a reboot the controller asks agents for T, and waits for those that do not answer.
     if (!live->run().is_start_known()) continue;
     const Duration elapsed = world.now() - start->second;
-    // Agents' clocks need not agree on the end to the millisecond.
     // The share of one whose copy was served is free, for the others as well, when that lease ends.
     if (std::ranges::any_of(run.info.agents,
                             [&](const c::RunAgent& a) { return cluster.was_cloned(a.name); }))
       continue;
     if (is_near_a_change(run.info, elapsed)) continue;
+    // Agents' clocks need not agree on the end to the millisecond.
     if (elapsed < kLoadBackWithin || elapsed > run.info.plan.length() - std::chrono::seconds(1))
       continue;
     for (std::size_t i = 0; i < run.info.agents.size(); ++i) {
