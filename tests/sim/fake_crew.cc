@@ -138,7 +138,7 @@ void FakeCrew::change(const ShareTimeline& next, std::uint32_t epoch, Instant at
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     changing_.back().missing.insert(i);
     merger_.join(i, at - t0_);
-    workers_[i]->change(part_of(next, i), epoch, at);
+    order(i, [part = part_of(next, i), epoch, at](FakeWorker& w) { w.change(part, epoch, at); });
   }
   while (workers_.size() < most_threads(next)) {
     merger_.join(workers_.size(), at - t0_);

@@ -207,11 +207,12 @@ void FakeWorker::pass(Instant until) {
     if (until - stuck_since_ >= kCallTimeout) lose_connections(Outcome::timed_out, until);
     return;
   }
-  if (std::exchange(stuck_since_, kNever) != kNever) {
+  if (std::exchange(stuck_since_, kNever) != kNever)
     FakeTarget::received(account_, std::exchange(unheard_, 0));
-    if (established_ == 0 && setting_.target.is_up() && state_ == State::running)
-      fit_connections(from);
-  }
+  // It may have been stopped while the target was lost and came back.
+  if (established_ == 0 && setting_.target.is_up() && state_ == State::running &&
+      parameters().load.connections > 0)
+    fit_connections(from);
   const Instant may_until = may_call() ? std::min(until, lease_end_) : from;
   if (may_until > from) call(from, may_until);
   if (may_until < until) be_quiet(until);
