@@ -120,6 +120,31 @@ TEST_F(OpenIntervalTest, ASlotThatIsUsedAgainIsEmpty) {
   }
 }
 
+// The disk keeps the control thread: nothing is released.
+TEST_F(OpenIntervalTest, KeepsTheLastSlotsForBordersThatChangeSomething) {
+  const auto shared = ring();
+  Recorder recorder(shared);
+  recorder.start(at(0s), at(0s), {});
+  std::uint64_t closed = 0;
+  const auto pass_borders = [&](std::uint64_t from, std::uint64_t to) {
+    for (std::uint64_t i = from; i < to; ++i) {
+      recorder.request_sent({at(i * 1s), at(i * 1s)});
+      if (recorder.should_go_on()) continue;
+      recorder.close(at((i + 1) * 1s), {});
+      ++closed;
+    }
+  };
+  pass_borders(0, 60);
+  EXPECT_EQ(closed, SlotRing::kSlots - SlotRing::kSpareSlots - 1);
+  // A change, and all that was counted since, whatever happens to the process.
+  recorder.close(at(60s), IntervalLabel{2, 0, false, false});
+  std::uint64_t sent = 0;
+  for (const auto& interval : remains().at(0).intervals) sent += interval.record.counters.sent;
+  EXPECT_EQ(sent, 60U);
+  shared->release_through(closed);
+  EXPECT_FALSE(recorder.should_go_on());
+}
+
 TEST_F(OpenIntervalTest, WithoutAFreeSlotItCountsInMemoryOfItsOwn) {
   const auto shared = ring();
   Recorder recorder(shared);

@@ -284,6 +284,35 @@ TEST_F(SpoolTest, GivesAClusterOnlyItsOwnRuns) {
   EXPECT_EQ(take_all().size(), 1U);
 }
 
+TEST_F(SpoolTest, KnowsAProcessThatLeftNoRecord) {
+  spool = opened(disk);
+  spool->open_account(kRun, "pc-1", "");
+  spool = opened(disk, {}, kLife + 1);
+  ASSERT_EQ(spool->empty_accounts().size(), 1U);
+  EXPECT_EQ(spool->empty_accounts()[0].key, kRun);
+  EXPECT_EQ(spool->empty_accounts()[0].last_seq, 0U);
+  EXPECT_FALSE(spool->empty_accounts()[0].cause.empty());
+}
+
+TEST_F(SpoolTest, IsInTroubleIfAnAccountCannotBeOpened) {
+  spool = opened(disk);
+  disk.is_broken = true;
+  spool->open_account({"run-2", kLife}, "pc-1", "");
+  EXPECT_TRUE(spool->in_trouble());
+}
+
+// A copy of this disk has delivered more of an earlier process than this one has sent.
+TEST_F(SpoolTest, TakesAnAcknowledgementBeyondWhatItSentOnlyForEarlierProcesses) {
+  spool = opened(disk);
+  spool->open_account(kRun, "pc-1", "");
+  add(0);
+  add(1);
+  EXPECT_FALSE(spool->acknowledge(kRun, 1)) << "never sent";
+  spool = opened(disk, {}, kLife + 1);
+  EXPECT_TRUE(spool->acknowledge(kRun, 3));
+  EXPECT_TRUE(spool->empty());
+}
+
 TEST_F(SpoolTest, ForgetsAccountsThatEndedLongAgo) {
   for (std::uint64_t life = 1; life <= 60; ++life) {
     spool = opened(disk, {}, life);
