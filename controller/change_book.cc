@@ -121,8 +121,10 @@ void ChangeBook::on(const change_input::Back& input, Instant now) {
   Member& member = members_.at(input.agent);
   if (member.presence == Presence::finished) return;
   member.presence = Presence::here;
-  // What was on its way when the stream broke may be lost: all it may lack is said again.
-  member.asked.reset();
+  // What was on its way when the stream broke may be lost: all it may lack is said again. But it
+  // has said no if it has.
+  const bool has_refused = member.asked && member.asked->reply && !member.asked->reply->empty();
+  if (!has_refused) member.asked.reset();
   member.committed = 0;
   member.not_before = {};
   confirm(input.agent, std::max(input.epoch, input.committed));

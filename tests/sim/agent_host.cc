@@ -505,7 +505,7 @@ void AgentHost::act(a::LeaseWorkers& m) {
   const std::string& run = process_->crew->client().run;
   const Instant granted = process_->leased[run];
   // Clocks drift until then, by 50 ppm each at most.
-  if (m.until > granted + 1ms + (m.until - now()) / 10'000)
+  if (m.until > granted + 1ms + std::max(m.until - now(), Duration{}) / 10'000)
     outside_.world.violated(
         "I10 no call after the lease",
         name_ + " takes " + seconds_text(m.until - granted) + " more than it was given");

@@ -184,16 +184,23 @@ void ControllerHost::received(Network::StreamId stream, agent::AgentMessage mess
   in_process(process_->number, [this, stream, message = std::move(message), peer]() mutable {
     const auto* reply = std::get_if<agent::EpochReply>(&message);
     // One that has no part in the run any more cannot serve it either, and need not.
-    if (reply != nullptr && !reply->problems.empty() && reply->problems.front().what != "busy")
+    const bool is_heard = process_->streams.contains(stream);
+    if (is_heard && reply != nullptr && !reply->problems.empty() &&
+        reply->problems.front().what != "busy") {
       refusals_.push_back({reply->run, reply->epoch, process_->hellos[stream].agent_id});
+      const auto run = file_.runs.find(reply->run);
+      if (run != file_.runs.end() &&
+          std::ranges::any_of(run->second.info.changes,
+                              [&](const Change& change) { return change.epoch == reply->epoch; }))
+        stragglers_.insert(reply->run);
+    }
     if (const auto* hello = std::get_if<agent::Hello>(&message)) {
       // Another process of it is asked anew.
       if (hello->running.empty())
         std::erase_if(refusals_, [&](const Refusal& r) { return r.agent_id == hello->agent_id; });
       process_->hellos[stream] = *hello;
     }
-    if (process_->streams.contains(stream))
-      step(c::event::FromAgent{stream, to_controller(std::move(message), now(), peer)});
+    if (is_heard) step(c::event::FromAgent{stream, to_controller(std::move(message), now(), peer)});
   });
 }
 

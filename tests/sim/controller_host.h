@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ class ControllerHost {
   bool reaches_target = true;
   std::optional<Moment> copied_at;  // its store is a copy, taken then
   bool has_taken_records() const { return has_taken_records_; }
+  // An agent of that run could not take a change that others had already: its share stays what it
+  // was.
+  bool has_straggler(const std::string& run) const { return stragglers_.contains(run); }
   // T of each run in true time, as this machine said last.
   const std::map<std::string, Moment>& starts() const { return starts_; }
 
@@ -134,6 +138,7 @@ class ControllerHost {
   StoreFile file_;
   StoreFaults faults_;
   std::vector<Refusal> refusals_;
+  std::set<std::string> stragglers_;
   bool has_taken_records_ = false;
   std::map<std::string, Moment> starts_;
   std::unique_ptr<Process> process_;

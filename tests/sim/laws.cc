@@ -105,11 +105,17 @@ void check_truth(Cluster& cluster, const std::string& run, const std::map<Accoun
   }
 }
 
+bool has_clones(Cluster& cluster, const StoreFile::Run& run) {
+  return std::ranges::any_of(run.info.agents,
+                             [&](const c::RunAgent& a) { return cluster.was_cloned(a.name); });
+}
+
 // A change that is made reaches everybody in the end.
 void check_changes(Cluster& cluster, const StoreFile::Run& run, Moment healed) {
   World& world = cluster.world();
   const auto start = cluster.controller().starts().find(run.info.id);
   if (run.info.changes.empty() || start == cluster.controller().starts().end()) return;
+  if (has_clones(cluster, run)) return;  // a raise waits for the lease of a copy
   // By then everybody has had time to ask again.
   constexpr Duration kSettled = std::chrono::seconds(75);
   for (const auto& stored : run.records) {
@@ -207,9 +213,8 @@ void check_load_back(Cluster& cluster) {
     if (!live->run().is_start_known()) continue;
     const Duration elapsed = world.now() - start->second;
     // The share of one whose copy was served is free, for the others as well, when that lease ends.
-    if (std::ranges::any_of(run.info.agents,
-                            [&](const c::RunAgent& a) { return cluster.was_cloned(a.name); }))
-      continue;
+    // Nor is the room that one needs who cannot take a change: it is asked again every 30 s.
+    if (has_clones(cluster, run) || cluster.controller().has_straggler(id)) continue;
     if (is_near_a_change(run.info, elapsed)) continue;
     // Agents' clocks need not agree on the end to the millisecond.
     if (elapsed < kLoadBackWithin || elapsed > run.info.plan.length() - std::chrono::seconds(1))

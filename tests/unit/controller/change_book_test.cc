@@ -394,6 +394,18 @@ TEST_F(ChangeBookTest, ARaiseWaitsForTheLeaseOfOneThatIsAway) {
   EXPECT_EQ(book_->lease(1, now_), seconds(60));
 }
 
+TEST_F(ChangeBookTest, ARefusalOutlivesASilence) {
+  begin();
+  order(set_connections(1, 800));
+  step(change_input::Reply{2, prepares_.at(2).epoch, {{"connections", "too many", 0, 0}}});
+  step(change_input::Away{2});
+  step(change_input::Back{2, 1, 1});
+  for (const std::size_t i : {0u, 1u, 3u}) prepared(i);
+  EXPECT_THAT(stores_, IsEmpty());
+  ASSERT_TRUE(answers_.contains(1));
+  EXPECT_THAT(answers_.at(1).problems, ElementsAre(HasSubstr("agent c: connections: too many")));
+}
+
 // The others are not known to have heard of a decrease that is to come; until then there is room.
 TEST_F(ChangeBookTest, ALeaseIsAsLongAsThereIsRoom) {
   for (const bool goes_on : {true, false}) {
