@@ -43,6 +43,7 @@ void put(const Hello& m, v1::AgentMessage& out) {
     a.set_incarnation(account.incarnation);
     a.set_last_seq(account.last_seq);
     a.set_cause(account.cause);
+    a.set_waiting(account.waiting);
   }
 }
 

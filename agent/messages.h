@@ -36,7 +36,8 @@ struct Account {
   std::string run;
   std::uint64_t incarnation = 0;
   std::uint64_t last_seq = 0;
-  std::string cause;  // why that incarnation ended; empty: it lives
+  std::string cause;     // why that incarnation ended; empty: it lives
+  bool waiting = false;  // some of its records are not acknowledged
   bool operator==(const Account&) const = default;
 };
 

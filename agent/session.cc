@@ -122,12 +122,12 @@ void Session::on(const StreamUp&) {
     hello.committed = run_.epochs.committed();
   }
   if (has_started()) hello.run_start = run_.start;
-  const auto announce = [&hello](const std::vector<SpoolAccount>& accounts) {
+  const auto announce = [&hello](const std::vector<SpoolAccount>& accounts, bool waiting) {
     for (const SpoolAccount& a : accounts)
-      hello.accounts.push_back({a.key.run, a.key.incarnation, a.last_seq, a.cause});
+      hello.accounts.push_back({a.key.run, a.key.incarnation, a.last_seq, a.cause, waiting});
   };
-  announce(spool_.accounts());
-  if (tells_empty_accounts_) announce(spool_.empty_accounts());
+  announce(spool_.accounts(), true);
+  announce(spool_.empty_accounts(), false);
   // The only thing that is said before the Welcome.
   actions_.push_back(Send{std::move(hello)});
 }
@@ -151,7 +151,6 @@ void Session::on(const Welcome& m) {
   if (link_ != Link::greeting) return;
   link_ = Link::up;
   link_since_ = now_;
-  tells_empty_accounts_ = true;
   heard();
   self_.name = m.name.empty() ? self_.name : m.name;
   beat_every_ = m.heartbeat > Duration::zero() ? m.heartbeat : Duration(std::chrono::seconds(1));
@@ -191,7 +190,6 @@ void Session::on(const Welcome& m) {
 
 void Session::on(const Rejected& m) {
   if (link_ == Link::down) return;
-  tells_empty_accounts_ = false;  // they may be what another cluster's controller minds
   on(StreamDown{});
   actions_.push_back(Disconnect{"rejected: " + m.reason, true});
 }
@@ -519,8 +517,8 @@ void Session::on(const ChangedOver& e) {
 void Session::begin_lease() {
   if (run_.first_lease <= Duration::zero()) return;
   const auto clock = clock_.estimate(now_);
-  const Instant from = run_.start >= now_ ? run_.start - (clock ? clock->bound : Duration::zero())
-                                          : run_.told_after;
+  const Instant from =
+      run_.start >= now_ ? run_.start - (clock ? clock->bound : Duration::zero()) : run_.told_after;
   run_.leased_until = from + run_.first_lease;
   // One that is over by then says that the run has no room yet; there will be some.
   run_.held = run_.leased_until <= run_.begin;

@@ -23,7 +23,8 @@ struct AgentAccount {
   std::string run;
   std::uint64_t incarnation = 0;
   std::uint64_t last_seq = 0;
-  std::string cause;  // why that incarnation ended; empty: it lives
+  std::string cause;     // why that incarnation ended; empty: it lives
+  bool waiting = false;  // some of its records are not acknowledged
 };
 
 struct AgentHello {

@@ -28,7 +28,7 @@ AgentHello hello_from(const agent::v1::Hello& m) {
   hello.committed = m.committed();
   hello.run_start_agent_ns = m.run_start_agent_ns();
   for (const auto& a : m.accounts())
-    hello.accounts.push_back({a.run(), a.incarnation(), a.last_seq(), a.cause()});
+    hello.accounts.push_back({a.run(), a.incarnation(), a.last_seq(), a.cause(), a.waiting()});
   return hello;
 }
 

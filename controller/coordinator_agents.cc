@@ -106,9 +106,9 @@ std::string Coordinator::wrong_cluster(const AgentHello& hello) const {
     return "agent " + hello.name + " is at work on run " + hello.running + " for " + other +
            ": stop that run there, or wait for its end";
   }
-  if (hello.accounts.empty()) return "";
-  return "agent " + hello.name + " has records of run " + hello.accounts.front().run + " for " +
-         other +
+  const auto waiting = std::ranges::find_if(hello.accounts, &AgentAccount::waiting);
+  if (waiting == hello.accounts.end()) return "";
+  return "agent " + hello.name + " has records of run " + waiting->run + " for " + other +
          " that were not delivered: connect it there once, or give it another state folder "
          "(--state)";
 }

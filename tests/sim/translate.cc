@@ -53,7 +53,7 @@ struct ToController {
     h.committed = m.committed;
     h.run_start_agent_ns = m.run_start ? to_ns(*m.run_start) : 0;
     for (const a::Account& one : m.accounts)
-      h.accounts.push_back({one.run, one.incarnation, one.last_seq, one.cause});
+      h.accounts.push_back({one.run, one.incarnation, one.last_seq, one.cause, one.waiting});
     h.peer = peer;
     return h;
   }

@@ -449,6 +449,10 @@ TEST_F(CoordinatorTest, RefusesAnAgentAtWorkForAnotherController) {
   EXPECT_THAT(sent<SendRejected>("pc-1")->reason,
               HasSubstr("run their-run for another controller"));
   h.running.clear();
+  h.accounts = {{"their-run", 1, 7, "killed", true}};
+  say_hello(h);
+  EXPECT_THAT(sent<SendRejected>("pc-1")->reason, HasSubstr("has records of run their-run"));
+  h.accounts[0].waiting = false;
   say_hello(h);
   EXPECT_EQ(sent<SendWelcome>("pc-1")->cluster, kCluster);
 }
