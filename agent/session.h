@@ -300,7 +300,7 @@ class Session {
   std::optional<Instant> ended_until_;     // records of ended accounts wait for acknowledgements
   std::optional<Instant> retry_spool_at_;  // its disk refuses
   std::optional<Finished> last_finished_;  // of the run before; answers a Stop that comes late
-  bool last_finished_said_ = true;  // false: the link was down
+  bool last_finished_said_ = true;         // false: the link was down
 
   bool shutting_down_ = false;
   Instant shutdown_ends_at_;
