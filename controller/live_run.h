@@ -60,8 +60,8 @@ class LiveRun {
   void epoch_replied(const std::string& agent, AgentEpochReply reply, Instant now);
   void epoch_applied(const std::string& agent, const AgentEpochApplied& applied, Instant now);
   void barrier_passed(std::uint64_t barrier, Instant now);
-  // Whether the process that has the agent's share, and may be at work, is neither the one that says
-  // hello nor in its past: then they run from copies of one state folder.
+  // Whether the process that has the agent's share, and may be at work, is neither the one that
+  // says hello nor in its past: then they run from copies of one state folder.
   bool is_of_a_copy(const AgentHello& hello, Instant now) const;
   // Nothing can be stored: orders are answered with `why`.
   void refuse_changes(const std::string& why, Instant now);
