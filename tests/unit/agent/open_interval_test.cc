@@ -139,7 +139,8 @@ TEST_F(OpenIntervalTest, KeepsTheLastSlotsForBordersThatChangeSomething) {
   // A change, and all that was counted since, whatever happens to the process.
   recorder.close(at(60s), IntervalLabel{2, 0, false, false});
   std::uint64_t sent = 0;
-  for (const auto& interval : remains().at(0).intervals) sent += interval.record.counters.sent;
+  const auto left = remains();
+  for (const auto& interval : left.at(0).intervals) sent += interval.record.counters.sent;
   EXPECT_EQ(sent, 60U);
   shared->release_through(closed);
   EXPECT_FALSE(recorder.should_go_on());
