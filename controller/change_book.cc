@@ -504,28 +504,31 @@ Duration ChangeBook::lease(std::size_t agent, Instant now) {
   Member& member = members_[agent];
   if (member.sure < history_.oldest()) return {};  // nobody knows what it would do
   const bool lacks_some = member.sure != latest() && member.committed != latest();
-  const bool is_new = leases_.ended(agent, now) || member.has_short_lease ||
+  const bool is_new = leases_.ended(agent, now) || member.has_bounded_lease ||
                       (member.has_assumed_lease && lacks_some);
-  Duration length = setup_.lease;
+  std::optional<Duration> full;
   if (is_new || lacks_some)
-    length = room(agent, is_new ? 0 : most(agent, offset(now)), lacks_some, now);
-  if (length < (setup_.goes_on_after_lease ? std::min(kLeastLease, setup_.lease) : setup_.lease))
-    return {};
+    full = first_without_room(agent, is_new ? 0 : most(agent, offset(now)), lacks_some, now);
+  if (full && !setup_.goes_on_after_lease) return {};
+  const Duration length =
+      full ? std::min(setup_.lease, *full - offset(now) - kLeaseMargin) : setup_.lease;
+  if (length < std::min(kLeastLease, setup_.lease)) return {};
   member.has_assumed_lease = false;
-  member.has_short_lease = length < setup_.lease;
+  member.has_bounded_lease = full.has_value();
   leases_.renew(agent, length, now);
   return length;
 }
 
-// The lease that it can be given before others' shares, as far as they are known, leave no room.
-Duration ChangeBook::room(std::size_t agent, std::uint64_t present, bool lacks_some, Instant now) {
+// When others' shares, as far as they are known, leave no room for its own; nothing: there is room
+// while anybody's lease lives.
+std::optional<Duration> ChangeBook::first_without_room(std::size_t agent, std::uint64_t present,
+                                                       bool lacks_some, Instant now) {
   for (const Duration at : instants(now, now)) {
     const std::uint64_t wanted = most(agent, at);
     const bool is_more = wanted > present || (lacks_some && at > offset(now));
-    if (is_more && !fits(agent, wanted, at, now))
-      return std::min(setup_.lease, at - offset(now) - kLeaseMargin);
+    if (is_more && !fits(agent, wanted, at, now)) return at;
   }
-  return setup_.lease;
+  return std::nullopt;
 }
 
 std::uint64_t ChangeBook::leased(Instant now) {

@@ -237,7 +237,7 @@ class ChangeBook {
     std::string refusal;             // of a change that others have already
     bool is_guessed = false;         // sure and told: all that there is
     bool has_assumed_lease = false;  // nobody knows whether: another controller process gave it
-    bool has_short_lease = false;    // there was no room for longer
+    bool has_bounded_lease = false;  // there will be no room for it some time: look again
   };
   struct Candidate {
     ChangeOrder order;
@@ -272,7 +272,8 @@ class ChangeBook {
   void ask(std::size_t agent, Instant now);
   void commit_if_room(std::size_t agent, Instant now);
   bool has_room(std::size_t agent, Instant now);
-  Duration room(std::size_t agent, std::uint64_t present, bool lacks_some, Instant now);
+  std::optional<Duration> first_without_room(std::size_t agent, std::uint64_t present,
+                                             bool lacks_some, Instant now);
   bool fits(std::size_t agent, std::uint64_t connections, Duration at, Instant now);
   std::vector<Duration> instants(Instant from, Instant now) const;
   void confirm(std::size_t agent, std::uint32_t epoch);
