@@ -16,7 +16,7 @@ namespace spate::sim {
 class Nemesis {
  public:
   // `only`: no other kinds than those whose name contains one of these, which are separated by
-  // commas; empty: all but cloned agents, of which one law is known to break (docs/simulation.md).
+  // commas; empty: all.
   Nemesis(Cluster& cluster, const std::string& only);
 
   // `count` faults between now and `end`; all is healed at `end`.
