@@ -136,6 +136,7 @@ class WorkerLoop {
   void set_next_border();
 
   void take_orders();
+  Instant cut_at(Instant at) const;
   void take_change(Change change);
   bool make_changes(Instant border);
   void take_lease(Instant now);

@@ -4,7 +4,7 @@
 
 namespace spate::controller {
 
-void ClosedRuns::add(const std::string& run, std::map<std::string, std::string> agents,
+void ClosedRuns::add(const std::string& run, std::map<std::string, ShareHolder> agents,
                      Ledger ledger) {
   if (runs_.size() >= kMaxClosedRuns) runs_.pop_front();
   runs_.push_back({run, std::move(agents), std::move(ledger)});
@@ -22,8 +22,9 @@ ClosedRuns::Ruling ClosedRuns::offer(const AgentRecord& record, const std::strin
   if (one == nullptr) return Ruling::unknown_run;
   // An old store does not say who its agents were.
   const auto owner_of = one->agents.find(key.agent);
-  if (owner_of == one->agents.end() || (owner_of->second != agent_id && !owner_of->second.empty()))
-    return Ruling::not_its_own;
+  if (owner_of == one->agents.end()) return Ruling::not_its_own;
+  const std::string& owner = owner_of->second.agent_id;
+  if (owner != agent_id && !owner.empty()) return Ruling::not_its_own;
   const auto hash = static_cast<std::uint64_t>(std::hash<std::string>{}(record.bytes)) | 1U;
   const Ledger::Entry entry = one->ledger.offer(record.record, hash);
   return entry.ruling == Ledger::Ruling::accepted ? Ruling::store : Ruling::acknowledge;
@@ -31,6 +32,19 @@ ClosedRuns::Ruling ClosedRuns::offer(const AgentRecord& record, const std::strin
 
 void ClosedRuns::committed(const Mark& mark) {
   if (One* one = find(mark.run)) one->ledger.committed(mark.agent, mark.incarnation, mark.seq);
+}
+
+std::optional<store_op::PutDead> ClosedRuns::bury(const AgentAccount& account,
+                                                  const std::string& agent_id) {
+  One* one = find(account.run);
+  if (one == nullptr || account.cause.empty()) return std::nullopt;
+  for (auto& [name, holder] : one->agents) {
+    if (holder.agent_id != agent_id || holder.incarnation >= account.incarnation) continue;
+    holder.incarnation = account.incarnation;
+    return store_op::PutDead{account.run, name,
+                             {account.incarnation, account.last_seq, account.cause}};
+  }
+  return std::nullopt;
 }
 
 std::uint64_t ClosedRuns::committed_mark(const std::string& run, const std::string& agent,
@@ -47,14 +61,14 @@ std::string ClosedRuns::owner(const std::string& run, const std::string& name) c
   const One* one = const_cast<ClosedRuns*>(this)->find(run);
   if (one == nullptr) return "";
   const auto it = one->agents.find(name);
-  return it == one->agents.end() ? "" : it->second;
+  return it == one->agents.end() ? "" : it->second.agent_id;
 }
 
 std::string ClosedRuns::name_of(const std::string& run, const std::string& agent_id) const {
   const One* one = const_cast<ClosedRuns*>(this)->find(run);
   if (one == nullptr) return "";
-  for (const auto& [name, id] : one->agents) {
-    if (id == agent_id) return name;
+  for (const auto& [name, holder] : one->agents) {
+    if (holder.agent_id == agent_id) return name;
   }
   return "";
 }

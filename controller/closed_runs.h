@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "controller/agent_events.h"
@@ -28,12 +29,15 @@ class ClosedRuns {
     not_its_own,  // another agent has that name in that run
   };
 
-  // `agents`: by the name that the run knows them by, who they are.
-  void add(const std::string& run, std::map<std::string, std::string> agents, Ledger ledger);
+  // `agents`: by the name that the run knows them by.
+  void add(const std::string& run, std::map<std::string, ShareHolder> agents, Ledger ledger);
   void restore(const Mark& mark);
   // `agent_id`: of who delivers it.
   Ruling offer(const AgentRecord& record, const std::string& agent_id);
   void committed(const Mark& mark);
+  // A process had a share that a controller gave it that did not live to store that, and is dead:
+  // to be stored. `account`: of an agent in such a run.
+  std::optional<store_op::PutDead> bury(const AgentAccount& account, const std::string& agent_id);
   std::uint64_t committed_mark(const std::string& run, const std::string& agent,
                                std::uint64_t incarnation) const;
   bool has(const std::string& run) const;
@@ -45,7 +49,7 @@ class ClosedRuns {
  private:
   struct One {
     std::string run;
-    std::map<std::string, std::string> agents;
+    std::map<std::string, ShareHolder> agents;
     Ledger ledger;
   };
   One* find(const std::string& run);

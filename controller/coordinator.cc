@@ -86,9 +86,7 @@ void Coordinator::close_as_crashed(Restored::Run& run, const std::string& reason
       {run.aggregate->end().count(), Severity::error, "run crashed cause=\"" + reason + "\""}}});
   actions_.emplace_back(action::Write{store_op::PutRun{
       info, {run.duplicates, std::string(name(summary.verdict)), run.finished_requests}}});
-  std::map<std::string, std::string> agents;
-  for (const RunAgent& agent : info.agents) agents[agent.name] = agent.agent_id;
-  closed_runs_.add(info.id, std::move(agents), {});
+  closed_runs_.add(info.id, holders_of(info), {});
   for (const Mark& mark : run.marks) closed_runs_.restore(mark);
   log(Severity::warning, "run closed as crashed run=" + info.id + " cause=\"" + reason + "\"");
 }
@@ -231,9 +229,7 @@ void Coordinator::close_finished(Instant now) {
     const RunInfo& info = run.run().info();
     log(Severity::info, "run ended run=" + info.id + " end=" + std::string(name(info.end)) +
                             " reason=\"" + info.end_reason + "\"");
-    std::map<std::string, std::string> agents;
-    for (const RunAgent& agent : info.agents) agents[agent.name] = agent.agent_id;
-    if (!agents.empty()) closed_runs_.add(info.id, std::move(agents), run.ledger());
+    if (!info.agents.empty()) closed_runs_.add(info.id, holders_of(info), run.ledger());
     if (!run.watchers().empty()) {
       actions_.emplace_back(action::Barrier{next_barrier_});
       endings_.push_back(

@@ -175,6 +175,11 @@ void Coordinator::resume(const Speaker& who, const AgentHello& hello, Instant no
       run->step(run_input::Account{who.name, account}, now);
       run->acknowledge(who.name, account.incarnation);
     } else {
+      if (auto dead = closed_runs_.bury(account, who.id)) {
+        log(Severity::warning, "agent died unseen agent=" + dead->agent + " run=" + dead->run +
+                                   " cause=\"" + dead->dead.cause + "\"");
+        actions_.emplace_back(action::Write{*std::move(dead)});
+      }
       acknowledge_closed(who, account.run, account.incarnation);
     }
   }

@@ -34,7 +34,7 @@ struct Restored {
   // A run that has ended, for what its agents deliver late.
   struct Closed {
     std::string run;
-    std::map<std::string, std::string> agents;  // name in the run -> agent's id
+    std::map<std::string, ShareHolder> agents;  // by name in the run
     std::vector<Mark> marks;
   };
   std::vector<Closed> closed;  // oldest first; the latest kMaxClosedRuns

@@ -43,4 +43,15 @@ Result<Timeline> timeline_of(const RunInfo& info) {
   return changed_timeline(*planned, info.changes);
 }
 
+std::map<std::string, ShareHolder> holders_of(const RunInfo& info) {
+  std::map<std::string, ShareHolder> holders;
+  for (const RunAgent& agent : info.agents) {
+    ShareHolder& holder = holders[agent.name];
+    holder = {agent.agent_id, agent.incarnation};
+    for (const DeadIncarnation& dead : agent.dead)
+      holder.incarnation = std::max(holder.incarnation, dead.incarnation);
+  }
+  return holders;
+}
+
 }  // namespace spate::controller

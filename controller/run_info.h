@@ -4,6 +4,7 @@
 // the aggregate and verify work from.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,12 @@ struct DeadIncarnation {
   std::string cause;                      // "killed", "power loss or reboot" …
 
   bool operator==(const DeadIncarnation&) const = default;
+};
+
+// Who has an agent's share of a run, or had it last.
+struct ShareHolder {
+  std::string agent_id;
+  std::uint64_t incarnation = 0;
 };
 
 struct RunAgent {
@@ -98,5 +105,8 @@ struct RunEvent {
   enum class Severity { info, warning, error } severity = Severity::info;
   std::string text;  // "agent lost agent=pc-07 cause=…"
 };
+
+// By the name that the run knows them by.
+std::map<std::string, ShareHolder> holders_of(const RunInfo& info);
 
 }  // namespace spate::controller

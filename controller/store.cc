@@ -136,6 +136,8 @@ class Rows {
     if (op.is_late) run(late_, to_sql(r.finished()), r.key.run);
   }
 
+  void put(const store_op::PutDead& op) { put_dead(op.run, op.agent, op.dead); }
+
   void put(const store_op::PutSample& op) {
     const TargetSample& s = op.sample;
     nlohmann::json agents = nlohmann::json::array();

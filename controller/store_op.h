@@ -43,6 +43,12 @@ struct PutRecord {
   std::string bytes;     // as they came
   bool is_late = false;  // of a run that has ended: its row is brought up to date, too
 };
+// A process of an agent that died in a run that has ended, known only now.
+struct PutDead {
+  std::string run;
+  std::string agent;
+  DeadIncarnation dead;
+};
 struct PutSample {
   std::string run;
   TargetSample sample;
@@ -73,8 +79,8 @@ struct PutAlive {
 
 }  // namespace store_op
 
-using StoreOp = std::variant<store_op::PutRun, store_op::PutRecord, store_op::PutSample,
-                             store_op::PutEvent, store_op::PutChange, store_op::PutEpochs,
-                             store_op::PutDescriptors, store_op::PutAlive>;
+using StoreOp = std::variant<store_op::PutRun, store_op::PutRecord, store_op::PutDead, store_op::PutSample,
+                 store_op::PutEvent, store_op::PutChange, store_op::PutEpochs,
+                 store_op::PutDescriptors, store_op::PutAlive>;
 
 }  // namespace spate::controller

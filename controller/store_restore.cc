@@ -59,10 +59,17 @@ std::vector<Restored::Closed> load_closed(SQLite::Database& db, std::size_t most
   while (ids.executeStep()) {
     Restored::Closed one;
     one.run = ids.getColumn(0).getString();
-    SQLite::Statement agent(db, "SELECT name, agent_id FROM agents WHERE run = ?");
+    SQLite::Statement agent(
+        db,
+        "SELECT name, agent_id, max(incarnation, coalesce((SELECT max(d.incarnation) FROM"
+        " dead_incarnations d WHERE d.run = a.run AND d.agent = a.name), 0))"
+        " FROM agents a WHERE run = ?");
     agent.bind(1, one.run);
-    while (agent.executeStep())
-      one.agents[agent.getColumn(0).getString()] = agent.getColumn(1).getString();
+    while (agent.executeStep()) {
+      one.agents[agent.getColumn(0).getString()] = {
+          agent.getColumn(1).getString(),
+          static_cast<std::uint64_t>(agent.getColumn(2).getInt64())};
+    }
     one.marks = load_marks(db, one.run);
     closed.push_back(std::move(one));
   }

@@ -55,7 +55,7 @@ c::Restored restored_from(const StoreFile& file) {
     }
     c::Restored::Closed closed;
     closed.run = id;
-    for (const auto& agent : run.info.agents) closed.agents[agent.name] = agent.agent_id;
+    closed.agents = c::holders_of(run.info);
     for (const auto& [key, seq] : run.marks)
       closed.marks.push_back({id, key.first, key.second, seq});
     restored.closed.push_back(std::move(closed));

@@ -70,7 +70,7 @@ void FakeWorker::stop(Instant at, Duration drain) {
   settle();
   if (state_ == State::running) {
     drain_ = drain;
-    stop_at_ = std::max(std::min(stop_at_, at), interval_begin_);
+    stop_at_ = std::min(stop_at_, cut_at(at));
     next_border_ = std::min(next_border_, stop_at_);
   } else if (state_ == State::draining) {
     drain_deadline_ = std::min(drain_deadline_, std::max(at + drain, interval_begin_));
@@ -157,8 +157,12 @@ void FakeWorker::set_next_border(Instant from) {
   const Segment& s = timeline_.segments[segment_];
   // A worker that joins late may do so after the end.
   next_border_ = std::max(from, std::min({on_grid, t0_ + s.offset + s.length, stop_at_}));
-  // One that is late takes effect at once: its instant is a moment ahead by contract.
-  if (!changes_.empty()) next_border_ = std::min(next_border_, std::max(changes_.front().at, from));
+  if (!changes_.empty()) next_border_ = std::min(next_border_, cut_at(changes_.front().at));
+}
+
+// As agent/worker_loop.cc does it.
+Instant FakeWorker::cut_at(Instant at) const {
+  return at > interval_begin_ ? at : std::max(now(), interval_begin_);
 }
 
 void FakeWorker::fit_connections(Instant now) {

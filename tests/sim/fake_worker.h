@@ -87,6 +87,7 @@ class FakeWorker {
   void begin_drain(Instant at);
   void end(Instant at);
   void set_next_border(Instant from);
+  Instant cut_at(Instant at) const;
   void fit_connections(Instant now);
   void lose_connections(Outcome outcome, Instant now);
   void send(Instant now);

@@ -123,6 +123,11 @@ void ModelStore::apply_one(op::PutRecord& put) {
   run.records.push_back(std::make_shared<const op::PutRecord>(std::move(put)));
 }
 
+void ModelStore::apply_one(op::PutDead& put) {
+  for (controller::RunAgent& agent : file_.runs[put.run].info.agents)
+    if (agent.name == put.agent) agent.dead.push_back(std::move(put.dead));
+}
+
 void ModelStore::apply_one(op::PutSample& put) {
   file_.runs[put.run].samples.push_back(std::move(put.sample));
 }

@@ -72,6 +72,7 @@ class ModelStore : public std::enable_shared_from_this<ModelStore> {
   void apply(controller::StoreOp& op);
   void apply_one(controller::store_op::PutRun& put);
   void apply_one(controller::store_op::PutRecord& put);
+  void apply_one(controller::store_op::PutDead& put);
   void apply_one(controller::store_op::PutSample& put);
   void apply_one(controller::store_op::PutEvent& put);
   void apply_one(controller::store_op::PutChange& put);

@@ -135,7 +135,7 @@ TEST(ClosedRuns, RemembersManyRunsByTheirMarks) {
   };
   for (std::size_t i = 0; i <= kMaxClosedRuns; ++i) {
     const std::string run = "run-" + std::to_string(i);
-    closed.add(run, {{"pc-1", "id-1"}}, {});
+    closed.add(run, {{"pc-1", {"id-1", 7}}}, {});
     closed.restore({run, "pc-1", 7, 4});
     EXPECT_EQ(closed.offer(late(i, 5), "id-1"), ClosedRuns::Ruling::store);
     closed.committed({run, "pc-1", 7, 5});
@@ -148,7 +148,7 @@ TEST(ClosedRuns, RemembersManyRunsByTheirMarks) {
 
 TEST(ClosedRuns, StoresLateRecordsOfARunBehindItsMark) {
   ClosedRuns closed;
-  closed.add("run", {{"pc-1", "id-1"}}, {});
+  closed.add("run", {{"pc-1", {"id-1", 7}}}, {});
   closed.restore({"run", "pc-1", 7, 4});
   EXPECT_EQ(closed.committed_mark("run", "pc-1", 7), 4U);
   EXPECT_EQ(closed.offer({record(4), "x"}, "id-1"), ClosedRuns::Ruling::acknowledge);
@@ -159,6 +159,22 @@ TEST(ClosedRuns, StoresLateRecordsOfARunBehindItsMark) {
   Record other = record(1);
   other.key.run = "unknown";
   EXPECT_EQ(closed.offer({other, "x"}, "id-1"), ClosedRuns::Ruling::unknown_run);
+}
+
+TEST(ClosedRuns, HearOfAProcessThatNoControllerLivedToStore) {
+  ClosedRuns closed;
+  closed.add("run", {{"pc-1", {"id-1", 7}}}, {});
+  const auto bury = [&](AgentAccount account) { return closed.bury(account, "id-1"); };
+  EXPECT_FALSE(bury({"run", 7, 4, "killed"})) << "the run knows of it";
+  EXPECT_FALSE(bury({"run", 8, 4, ""})) << "it lives";
+  EXPECT_FALSE(bury({"other", 8, 4, "killed"}));
+  EXPECT_FALSE(closed.bury({"run", 8, 4, "killed"}, "id-2"));
+  const auto dead = bury({"run", 8, 4, "power loss or reboot"});
+  ASSERT_TRUE(dead);
+  EXPECT_EQ(dead->run, "run");
+  EXPECT_EQ(dead->agent, "pc-1");
+  EXPECT_EQ(dead->dead, (DeadIncarnation{8, 4, "power loss or reboot"}));
+  EXPECT_FALSE(bury({"run", 8, 4, "power loss or reboot"})) << "once";
 }
 
 }  // namespace

@@ -228,7 +228,8 @@ TEST_F(StoreTest, KnowsEndedRunsForWhatComesLate) {
   const Restored restored = store->take_restored();
   EXPECT_TRUE(restored.runs.empty());
   ASSERT_EQ(restored.closed.size(), 1U);
-  EXPECT_EQ(restored.closed[0].agents.at("pc-1"), "id-1");
+  EXPECT_EQ(restored.closed[0].agents.at("pc-1").agent_id, "id-1");
+  EXPECT_EQ(restored.closed[0].agents.at("pc-1").incarnation, run.agents[0].incarnation);
   EXPECT_EQ(restored.closed[0].marks[0].seq, 4U);
   Record late =
       test::FakeAgent("pc-1", 0xfedcba9876543210U).next({.requests = test::ok_requests(5)});
@@ -237,6 +238,23 @@ TEST_F(StoreTest, KnowsEndedRunsForWhatComesLate) {
   store->put(store_op::PutRecord{late, wire::to_bytes(late), true});
   wait(*store);
   EXPECT_EQ(list_runs(path_)->front().requests, 25U);
+}
+
+TEST_F(StoreTest, HearsLateOfAProcessThatDied) {
+  RunInfo run = info();
+  run.state = RunState::finished;
+  const std::uint64_t later = run.agents[0].incarnation + 1;
+  {
+    auto store = open();
+    store->put(store_op::PutRun{run, {0, "VALID", 0}});
+    store->put(store_op::PutDead{run.id, "pc-1", {later, 3, "killed"}});
+    wait(*store);
+  }
+  auto store = open();
+  EXPECT_EQ(store->take_restored().closed.at(0).agents.at("pc-1").incarnation, later);
+  const auto read = load_run_info(path_, run.id);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->agents.at(0).dead, (std::vector{DeadIncarnation{later, 3, "killed"}}));
 }
 
 TEST_F(StoreTest, WritesNothingOnceAnotherControllerHasRaisedTheTerm) {
@@ -360,7 +378,7 @@ TEST_F(StoreTest, BringsAnOlderStoreUpToDate) {
   const Restored restored = store->take_restored();
   EXPECT_EQ(restored.term, 1U);
   ASSERT_EQ(restored.closed.size(), 1U);
-  EXPECT_EQ(restored.closed[0].agents.at("pc-1"), "");
+  EXPECT_EQ(restored.closed[0].agents.at("pc-1").agent_id, "");
   EXPECT_EQ(restored.closed[0].marks[0].seq, 1U);
 }
 
