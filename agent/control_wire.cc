@@ -54,6 +54,7 @@ void put(const Heartbeat& m, v1::AgentMessage& out) {
   h.set_offset_bound_ns(m.bound.count());
   h.set_wall_clock_offset_ns(m.wall_clock_offset.count());
   h.set_trouble(m.trouble);
+  h.set_certain(m.certain);
 }
 
 void put(const Problem& m, v1::Problem& out) {
@@ -134,6 +135,12 @@ Result<ControllerMessage> epoch_prepare_from(const v1::EpochPrepare& m) {
       EpochPrepare{m.run(), m.epoch(), Duration(m.from_offset_ns()), *std::move(timeline)});
 }
 
+EpochCommit epoch_commit_from(const v1::EpochCommit& m) {
+  EpochCommit commit{m.run(), m.epoch(), std::nullopt};
+  if (m.has_hold_from_ns()) commit.hold_from = Duration(m.hold_from_ns());
+  return commit;
+}
+
 Result<ControllerMessage> message_from(const v1::ControllerMessage& message, Instant received) {
   switch (message.body_case()) {
     case v1::ControllerMessage::kWelcome:
@@ -156,7 +163,7 @@ Result<ControllerMessage> message_from(const v1::ControllerMessage& message, Ins
     case v1::ControllerMessage::kEpochPrepare:
       return epoch_prepare_from(message.epoch_prepare());
     case v1::ControllerMessage::kEpochCommit:
-      return EpochCommit{message.epoch_commit().run(), message.epoch_commit().epoch()};
+      return epoch_commit_from(message.epoch_commit());
     case v1::ControllerMessage::kStart:
       return Start{message.start().run(), controller_instant(message.start().at_controller_ns())};
     case v1::ControllerMessage::kRecordAck:

@@ -42,6 +42,7 @@ void EpochBook::commit(std::uint32_t epoch, Duration at) {
   while (!stretches_.empty() && stretches_.back().from >= at) stretches_.pop_back();
   append(change->segments, at);
   committed_ = epoch;
+  if (at > change->from) late_until_ = std::max(late_until_, at);
   prepared_.erase(prepared_.begin(), prepared_.upper_bound(epoch));
 }
 

@@ -42,6 +42,11 @@ class EpochBook {
   // The last one committed, or else the first one of all: whatever was committed up to that is in
   // it.
   std::uint32_t committed() const { return std::max(committed_, first_); }
+  // The same without one that came late, until it is in effect: of the change that holds from the
+  // instant on that it is for.
+  std::uint32_t certain(Duration now) const {
+    return now < late_until_ ? epoch_at(now) : committed();
+  }
   // The first one that the run had here; 0: of nothing.
   std::uint32_t first() const { return first_; }
 
@@ -60,6 +65,7 @@ class EpochBook {
   std::map<std::uint32_t, Prepared> prepared_;
   std::uint32_t first_ = 0;
   std::uint32_t committed_ = 0;
+  Duration late_until_ = Duration::min();
 };
 
 }  // namespace spate::agent

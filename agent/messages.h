@@ -66,6 +66,7 @@ struct Heartbeat {
   Duration offset{};             // controller clock - agent clock, best estimate so far
   Duration bound{};              // of the offset; negative: no estimate yet
   std::string trouble = {};      // why the spool cannot be written; empty: it can
+  std::uint32_t certain = 0;     // as of EpochBook
   Duration wall_clock_offset{};  // of this machine; set by the control client when it is sent
   bool operator==(const Heartbeat&) const = default;
 };
@@ -172,6 +173,8 @@ struct EpochPrepare {
 struct EpochCommit {
   std::string run;
   std::uint32_t epoch = 0;
+  std::optional<Duration> hold_from =
+      {};  // since T: its lease ends there, if it has one for longer
 };
 
 struct Start {

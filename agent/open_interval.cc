@@ -235,27 +235,37 @@ Result<std::shared_ptr<SlotRing>> SlotRing::create(const std::string& folder, co
 
 OpenSlot* SlotRing::take() {
   for (std::size_t i = 0; i < kSlots; ++i) {
-    OpenSlot& s = slot(i);
-    // Touching a page that tmpfs has no room for would end the process.
-    if (!reserved_[i].load(std::memory_order_relaxed)) {
-      if (::fallocate(fd_, 0, static_cast<off_t>(kPage + i * kSlotBytes),
-                      static_cast<off_t>(kSlotBytes)) != 0)
-        return nullptr;
-      s.prepare();
-      reserved_[i].store(true, std::memory_order_release);
-    }
-    if (s.state.load(std::memory_order_acquire) == OpenSlot::free) return &s;
+    if (!reserved_[i].load(std::memory_order_relaxed) && !reserve(i)) return nullptr;
+    if (is_free(i)) return &slot(i);
   }
   return nullptr;
 }
 
+bool SlotRing::is_free(std::size_t i) {
+  return slot(i).state.load(std::memory_order_acquire) == OpenSlot::free;
+}
+
+// Touching a page that tmpfs has no room for would end the process.
+bool SlotRing::reserve(std::size_t i) {
+  has_room_ = ::fallocate(fd_, 0, static_cast<off_t>(kPage + i * kSlotBytes),
+                          static_cast<off_t>(kSlotBytes)) == 0;
+  if (!has_room_) return false;
+  slot(i).prepare();
+  reserved_[i].store(true, std::memory_order_release);
+  return true;
+}
+
 bool SlotRing::is_short() {
-  std::size_t free = 0;
-  for (std::size_t i = 0; i < kSlots; ++i)
-    if (!reserved_[i].load(std::memory_order_relaxed) ||
-        slot(i).state.load(std::memory_order_acquire) == OpenSlot::free)
-      ++free;
-  return free <= kSpareSlots;
+  std::size_t reserved = 0, free = 0;
+  for (; reserved < kSlots && reserved_[reserved].load(std::memory_order_relaxed); ++reserved)
+    if (is_free(reserved)) ++free;
+  // Whether there is room for another one is known when it is there.
+  if (free == 0 && reserved < kSlots && reserve(reserved)) {
+    ++reserved;
+    ++free;
+  }
+  const std::size_t all = has_room_ ? kSlots : reserved;
+  return all == 0 || free + (all - reserved) <= std::min(kSpareSlots, (all - 1) / 2);
 }
 
 void SlotRing::release_through(std::uint64_t ordinal) {

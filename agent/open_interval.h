@@ -114,7 +114,7 @@ class SlotRing {
 
   // Worker's thread. A free slot, its memory reserved; null: there is none.
   OpenSlot* take();
-  // Worker's thread. Only the spare ones are free.
+  // Worker's thread. Only the spare ones are free, of those for which there is room.
   bool is_short();
   // Control thread. The spool has the worker's intervals up to this one.
   void release_through(std::uint64_t ordinal);
@@ -122,11 +122,14 @@ class SlotRing {
  private:
   SlotRing(std::string path, int fd, std::byte* base);
   OpenSlot& slot(std::size_t i);
+  bool is_free(std::size_t i);
+  bool reserve(std::size_t i);
 
   const std::string path_;
   const int fd_;
   std::byte* const base_;
   std::array<std::atomic<bool>, kSlots> reserved_{};  // set by the worker
+  bool has_room_ = true;                              // for another one, when last tried
 };
 
 // What one worker of a process that died has left.

@@ -118,7 +118,7 @@ void Session::on(const StreamUp&) {
   hello.cluster = terms_.last_cluster();
   hello.term = terms_.highest(hello.cluster);
   if (state_ != State::idle) {
-    hello.epoch = run_.epochs.epoch_at(has_started() ? now_ - run_.start : Duration::min());
+    hello.epoch = run_.epochs.epoch_at(since_start());
     hello.committed = run_.epochs.committed();
   }
   if (has_started()) hello.run_start = run_.start;
@@ -210,8 +210,13 @@ void Session::on(const HeartbeatReply& m) {
 
 void Session::beat() {
   const auto e = clock_.estimate(now_);
-  send(Heartbeat{
-      now_, e ? e->offset : Duration::zero(), e ? e->bound : Duration(-1), spool_.trouble(), {}});
+  const bool has_run = state_ == State::armed || state_ == State::running;
+  send(Heartbeat{now_,
+                 e ? e->offset : Duration::zero(),
+                 e ? e->bound : Duration(-1),
+                 spool_.trouble(),
+                 has_run ? run_.epochs.certain(since_start()) : 0,
+                 {}});
   beat_due_ = now_ + beat_every_;
 }
 
@@ -339,7 +344,7 @@ void Session::begin_at(Instant start) {
                             " clock_bound=" + format_latency(e ? e->bound.count() : 0));
   actions_.push_back(StartWorkersAt{start, begin, run_.drain});
   begin_lease();
-  for (const std::uint32_t epoch : std::exchange(run_.committed_early, {})) change_over(epoch);
+  for (const EpochCommit& early : std::exchange(run_.committed_early, {})) change_over(early);
 }
 
 // Nothing was sent: the run ends here without a record.
@@ -486,22 +491,25 @@ void Session::on(const EpochCommit& m) {
         {"plan", "epoch " + std::to_string(m.epoch) + " is not prepared on agent " + self_.name +
                      "; it has to be prepared first"});
   if (state_ == State::running)
-    change_over(m.epoch);
-  else if (std::find(run_.committed_early.begin(), run_.committed_early.end(), m.epoch) ==
+    change_over(m);
+  else if (std::ranges::find(run_.committed_early, m.epoch, &EpochCommit::epoch) ==
            run_.committed_early.end())
-    run_.committed_early.push_back(m.epoch);
+    run_.committed_early.push_back(m);
 }
 
 // A moment ahead if its instant has passed, so that it is one instant for all workers, and no
 // worker's past.
-void Session::change_over(std::uint32_t epoch) {
-  const EpochBook::Prepared* const change = run_.epochs.find(epoch);
+void Session::change_over(const EpochCommit& commit) {
+  const EpochBook::Prepared* const change = run_.epochs.find(commit.epoch);
   if (!change) return;  // before the start more were prepared than are kept
   const Instant at = std::max({run_.start + change->from, run_.begin, now_ + kChangeLead});
-  run_.epochs.commit(epoch, at - run_.start);
-  say(Say::Level::info, "run changes run=" + run_.id + " epoch=" + std::to_string(epoch) +
+  run_.epochs.commit(commit.epoch, at - run_.start);
+  say(Say::Level::info, "run changes run=" + run_.id + " epoch=" + std::to_string(commit.epoch) +
                             " at=" + format_duration(at - run_.start));
-  actions_.push_back(ChangeWorkers{epoch, at});
+  // First: the workers must not do what it forbids.
+  if (commit.hold_from)
+    shorten_lease(run_.start + std::clamp(*commit.hold_from, Duration{}, run_.epochs.end()));
+  actions_.push_back(ChangeWorkers{commit.epoch, at});
 }
 
 void Session::on(const ChangedOver& e) {
@@ -533,6 +541,12 @@ void Session::renew_lease(Instant until) {
   if (!run_.held || now_ >= until) return;
   run_.held = false;
   say(Say::Level::info, "lease renewed run=" + run_.id + " then=requests go on");
+}
+
+void Session::shorten_lease(Instant until) {
+  if (until >= run_.leased_until) return;
+  run_.leased_until = until;
+  actions_.push_back(LeaseWorkers{until});
 }
 
 // The workers know by themselves.

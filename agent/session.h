@@ -191,8 +191,8 @@ class Session {
     std::uint32_t threads = 0;
     double max_rate_per_s = 0;
     EpochBook epochs;
-    std::vector<std::uint32_t> committed_early;  // before the start
-    std::optional<EpochApplied> applied;         // the last one
+    std::vector<EpochCommit> committed_early;  // before the start
+    std::optional<EpochApplied> applied;       // the last one
     Duration drain{};
     OnControllerLoss on_controller_loss = OnControllerLoss::go_on;
     Duration first_lease{};
@@ -242,6 +242,8 @@ class Session {
   bool has_started() const {
     return state_ == State::running || state_ == State::draining || state_ == State::delivering;
   }
+  // Before the start: the least there is.
+  Duration since_start() const { return has_started() ? now_ - run_.start : Duration::min(); }
   bool is_started_due() const {
     return has_started() && run_.first_request && !run_.started_said &&
            now_ - run_.begin >= kStartedAfter;
@@ -257,9 +259,10 @@ class Session {
   void begin_when_clock_is_known();
   void begin_at(Instant start);
   void refuse_change(const std::string& run, std::uint32_t epoch, Problem problem);
-  void change_over(std::uint32_t epoch);
+  void change_over(const EpochCommit& commit);
   void begin_lease();
   void renew_lease(Instant until);
+  void shorten_lease(Instant until);
   void lease_ended();
   bool is_clock_known_well() const;
   void say_started();

@@ -359,9 +359,9 @@ void WorkerLoop::take_orders() {
                 [this](Change& change) { take_change(std::move(change)); });
 }
 
-// Where the open interval can end for what is to happen at `at`. An instant in the past cuts it there
-// all the same: what was sent since is microseconds old and is counted before the cut. One before
-// its begin does not: what was counted took some time.
+// Where the open interval can end for what is to happen at `at`. An instant in the past cuts it
+// there all the same: what was sent since is microseconds old and is counted before the cut. One
+// before its begin does not: what was counted took some time.
 Instant WorkerLoop::cut_at(Instant at) const {
   return at > interval_begin_ ? at : std::max(BootClock::now(), interval_begin_);
 }
@@ -369,8 +369,7 @@ Instant WorkerLoop::cut_at(Instant at) const {
 void WorkerLoop::take_change(Change change) {
   if (state_ > State::running) return;
   while (!changes_.empty() && changes_.back().at >= change.at) changes_.pop_back();
-  if (state_ == State::running)
-    interval_end_ = std::min(interval_end_, cut_at(change.at));
+  if (state_ == State::running) interval_end_ = std::min(interval_end_, cut_at(change.at));
   if (state_ == State::opening && is_late_ && change.at < begin_) {
     // What it was to join is not going to be.
     begin_ = change.at;

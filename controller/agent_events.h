@@ -4,6 +4,7 @@
 // proto/agent.proto; the conversion is control_service.cc.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -54,6 +55,8 @@ struct AgentHeartbeat {
   std::int64_t t2_controller_ns = 0;      // set by the service on receipt
   std::int64_t wall_clock_offset_ns = 0;  // wall clock - agent clock; 0: not known
   std::string trouble = {};               // why the spool cannot be written; empty: it can
+  std::uint32_t certain = 0;  // of the last change that it has; not of one that came late before it
+                              // is in effect
 };
 
 struct AgentProblem {
@@ -156,6 +159,7 @@ struct SendEpochPrepare {
 struct SendEpochCommit {
   std::string run;
   std::uint32_t epoch = 0;
+  std::optional<Duration> hold_from = {};  // since T: the agent's lease ends there
 };
 
 struct SendStart {

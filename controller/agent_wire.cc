@@ -127,6 +127,7 @@ struct ToWire {
   void operator()(const SendEpochCommit& m) {
     out.mutable_epoch_commit()->set_run(m.run);
     out.mutable_epoch_commit()->set_epoch(m.epoch);
+    if (m.hold_from) out.mutable_epoch_commit()->set_hold_from_ns(m.hold_from->count());
   }
 };
 
@@ -137,10 +138,13 @@ AgentMessage from_wire(const WireIn& message) {
     case WireIn::kHello:
       return hello_from(message.hello());
     case WireIn::kHeartbeat:
-      return AgentHeartbeat{
-          message.heartbeat().t1_agent_ns(),          message.heartbeat().offset_ns(),
-          message.heartbeat().offset_bound_ns(),      0,
-          message.heartbeat().wall_clock_offset_ns(), message.heartbeat().trouble()};
+      return AgentHeartbeat{message.heartbeat().t1_agent_ns(),
+                            message.heartbeat().offset_ns(),
+                            message.heartbeat().offset_bound_ns(),
+                            0,
+                            message.heartbeat().wall_clock_offset_ns(),
+                            message.heartbeat().trouble(),
+                            message.heartbeat().certain()};
     case WireIn::kPrepareReply:
       return AgentPrepareReply{message.prepare_reply().run(),
                                problems_from(message.prepare_reply().problems()),

@@ -7,7 +7,7 @@
 #include "common/units.h"
 
 // Order of the file: construction and step; what agents and the store say; a change from its order
-// to its commit; bringing one agent up to date; leases; what is shown; redistribution.
+// to its commit; bringing one agent up to date; what is shown; redistribution.
 
 namespace spate::controller {
 namespace {
@@ -15,7 +15,6 @@ namespace {
 using Severity = RunEvent::Severity;
 
 constexpr std::size_t kNamesShown = 5;
-constexpr Duration kLeastLease = std::chrono::seconds(3);  // outlives a heartbeat that is late
 
 std::string list(const std::vector<std::string>& names) {
   std::string text;
@@ -64,23 +63,21 @@ ChangeBook::ChangeBook(Setup setup, Instant now)
     : setup_(std::move(setup)),
       timeline_(setup_.planned),
       accepted_(std::move(setup_.accepted)),
-      leases_(setup_.agents.size()),
+      leases_({setup_.agents.size(), setup_.start, setup_.lease, setup_.goes_on_after_lease}),
       members_(setup_.agents.size()) {
-  history_.add(timeline_);
+  leases_.add(timeline_);
   for (std::size_t count = 1; count <= accepted_.size(); ++count) {
     timeline_ = with_last_change(setup_.planned, timeline_, std::span(accepted_).first(count));
-    history_.add(timeline_);
+    leases_.add(timeline_);
   }
   next_epoch_ = timeline_.last_epoch() + 1;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (setup_.is_adopted) {
       members_[i].presence = Presence::away;
-      members_[i].has_assumed_lease = members_[i].is_guessed = true;
-      members_[i].sure = history_.oldest();
-      for (std::size_t v = history_.oldest() + 1; v <= latest(); ++v) members_[i].told.push_back(v);
+      leases_.assume(i, now);
+    } else {
+      leases_.begin(i, std::max(now, setup_.start));
     }
-    // The first lease runs from T; of an adopted run nobody knows when the last one was given.
-    leases_.renew(i, setup_.lease, setup_.is_adopted ? now : std::max(now, setup_.start));
   }
   shown_epoch_ = epoch(now);
 }
@@ -90,6 +87,7 @@ std::vector<ChangeAction> ChangeBook::step(const ChangeInput& input, Instant now
   judge(now);
   // First what is stored is told; the next change begins after it.
   for (std::size_t i = 0; i < members_.size(); ++i) pursue(i, now);
+  untie(now);
   begin_next(now);
   settle();
   show_epoch(now);
@@ -107,9 +105,7 @@ void ChangeBook::on(const change_input::Reply& input, Instant) {
   if (!member.asked->reply || member.asked->reply->empty()) member.asked->reply = input.problems;
 }
 
-void ChangeBook::on(const change_input::Applied& input, Instant) {
-  confirm(input.agent, input.epoch);
-}
+void ChangeBook::on(const change_input::Has& input, Instant) { confirm(input.agent, input.epoch); }
 
 void ChangeBook::on(const change_input::Away& input, Instant) {
   Member& member = members_.at(input.agent);
@@ -127,16 +123,18 @@ void ChangeBook::on(const change_input::Back& input, Instant now) {
   if (!has_refused) member.asked.reset();
   member.committed = 0;
   member.not_before = {};
-  confirm(input.agent, std::max(input.epoch, input.committed));
-  learn_version(input.agent, input.epoch, now);
+  confirm(input.agent, input.epoch);
+  // What it was told on another stream and does not have will not get there any more.
+  if (input.committed) leases_.lacks_all_after(input.agent, version_of(*input.committed));
+  leases_.learn(input.agent, input.epoch, now);
 }
 
 void ChangeBook::on(const change_input::Restarted& input, Instant) {
   Member& member = members_.at(input.agent);
   member = {};
   member.presence = Presence::away;
-  member.sure = member.committed = latest();
-  leases_.release(input.agent);  // the process that had one is no more
+  member.committed = latest();
+  leases_.restarted(input.agent);
 }
 
 void ChangeBook::on(const change_input::Lost& input, Instant) {
@@ -151,36 +149,18 @@ void ChangeBook::on(const change_input::Finished& input, Instant) {
   leases_.release(input.agent);
 }
 
-// Epoch numbers only grow, so the number an agent works by names a change that it must have. It
-// works by one of the versions that it was told of; the oldest with that change is sure.
-void ChangeBook::confirm(std::size_t agent, std::uint32_t epoch) {
-  Member& member = members_.at(agent);
+std::size_t ChangeBook::version_of(std::uint32_t epoch) const {
   std::size_t version = latest();
-  while (version > member.sure && accepted_[version - 1].epoch > epoch) --version;
-  if (version <= member.sure) return;
-  std::erase_if(member.told, [&](std::size_t told) { return told < version; });
-  member.sure = member.told.empty() ? version : member.told.front();
-  std::erase(member.told, member.sure);
-  member.refusal.clear();
+  while (version > 0 && accepted_[version - 1].epoch > epoch) --version;
+  return version;
 }
 
-// Another controller process told the agent what it has. Of all that it might be, only the versions
-// that are in this epoch now are left.
-void ChangeBook::learn_version(std::size_t agent, std::uint32_t epoch, Instant now) {
-  Member& member = members_.at(agent);
-  if (!member.is_guessed) return;
-  std::vector<std::size_t> possible = member.told;
-  possible.insert(possible.begin(), member.sure);
-  std::erase_if(possible,
-                [&](std::size_t version) { return history_.epoch(version, offset(now)) != epoch; });
-  if (possible.empty()) {
-    // Older than all that is remembered: its lease has ended long ago.
-    if (history_.oldest() > 0) member.sure = 0;
-    return;
-  }
-  member.is_guessed = false;
-  member.sure = possible.front();
-  member.told.assign(possible.begin() + 1, possible.end());
+// Epoch numbers only grow, so the number an agent works by names a change that it must have.
+void ChangeBook::confirm(std::size_t agent, std::uint32_t epoch) {
+  const std::size_t version = version_of(epoch);
+  if (version <= leases_.sure(agent)) return;
+  leases_.confirm(agent, version);
+  members_[agent].refusal.clear();
 }
 
 void ChangeBook::on(const change_input::Tick&, Instant now) { redistribute(now); }
@@ -285,7 +265,7 @@ std::optional<ChangeAnswer> ChangeBook::objection(const ChangeOrder& order, Dura
     return refusal("this run has been changed too often: start another one", 1);
   std::size_t oldest = latest();
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    if (!leases_.ended(i, now)) oldest = std::min(oldest, members_[i].sure);
+    if (!leases_.ended(i, now)) oldest = std::min(oldest, leases_.sure(i));
   }
   if (latest() - oldest + 1 >= kMaxVersions) {
     return refusal(std::to_string(latest() - oldest) +
@@ -380,7 +360,7 @@ void ChangeBook::on(const change_input::Stored& input, Instant now) {
   if (!stored.order.at) last_soonest_ = stored.change.at;
   timeline_ = std::move(stored.timeline);
   accepted_.push_back(std::move(stored.change));
-  history_.add(timeline_);
+  leases_.add(timeline_);
   answer(stored.order, std::move(accepted));
 }
 
@@ -402,10 +382,10 @@ void ChangeBook::pursue(std::size_t agent, Instant now) {
       ask(agent, now);
     return;
   }
-  if (member.sure == latest()) return;
+  if (leases_.sure(agent) == latest()) return;
   if (member.committed == latest()) {
     // It has been told; if nothing is heard of it, it is asked and told again.
-    if (now < std::max(member.committed_at, last_missed(member)) + kChangeRetry) return;
+    if (now < std::max(member.committed_at, last_missed(agent)) + kChangeRetry) return;
     member.committed = 0;
     member.asked.reset();
   }
@@ -423,15 +403,15 @@ void ChangeBook::pursue(std::size_t agent, Instant now) {
     member.refusal = why;
     member.asked.reset();
     member.not_before = now + kRefusedRetry;
-  } else if (member.asked->reply) {
-    commit_if_room(agent, now);
+  } else if (member.asked->reply && leases_.has_room(agent, first_missed(agent), now)) {
+    commit(agent, std::nullopt, now);
   }
 }
 
 void ChangeBook::ask(std::size_t agent, Instant now) {
   Member& member = members_[agent];
   const Timeline& timeline = candidate_ ? candidate_->timeline : timeline_;
-  Duration from = first_missed(member);
+  Duration from = first_missed(agent);
   if (candidate_) from = std::min(from, candidate_->change.at);
   const std::uint32_t epoch =
       candidate_ ? candidate_->change.epoch : accepted_.at(latest() - 1).epoch;
@@ -441,134 +421,73 @@ void ChangeBook::ask(std::size_t agent, Instant now) {
       agent, SendEpochPrepare{setup_.run, epoch, from, share_of(timeline, agent, from)}});
 }
 
-void ChangeBook::commit_if_room(std::size_t agent, Instant now) {
+// Whoever is to do less is told always, whoever is to do more when the others leave room for it.
+void ChangeBook::commit(std::size_t agent, std::optional<Duration> full_at, Instant now) {
   Member& member = members_[agent];
-  if (!has_room(agent, now)) return;
   member.committed = latest();
   member.committed_at = now;
-  if (member.told.empty() || member.told.back() != latest()) member.told.push_back(latest());
-  actions_.emplace_back(
-      change_action::Send{agent, SendEpochCommit{setup_.run, member.asked->epoch}});
+  leases_.tell(agent, full_at);
+  SendEpochCommit commit{setup_.run, member.asked->epoch, std::nullopt};
+  if (full_at) commit.hold_from = *full_at - kLeaseMargin;
+  actions_.emplace_back(change_action::Send{agent, std::move(commit)});
 }
 
-// Whether it may be told: to do less always, to do more when the others leave room for it.
-bool ChangeBook::has_room(std::size_t agent, Instant now) {
-  // Without a lease it does nothing with it; the lease is what has to wait then.
-  if (leases_.ended(agent, now)) return true;
-  const Instant from = std::max(now, setup_.start + first_missed(members_[agent]));
-  for (const Duration at : instants(from, now)) {
-    const std::uint64_t wanted = history_.connections(latest(), agent, at);
-    // What an agent may have been given by another process is no leave to give it that.
-    const std::uint64_t granted = members_[agent].is_guessed ? least(agent, at) : most(agent, at);
-    if (wanted > granted && !fits(agent, wanted, at, now)) return false;
+// When each is to do less now and more later, each waits for what the others are to do less. They
+// are told all the same, to hold from when on there is no room yet.
+void ChangeBook::untie(Instant now) {
+  if (candidate_) return;
+  std::vector<std::size_t> waiting;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].presence == Presence::finished || leases_.sure(i) == latest()) continue;
+    if (leases_.ended(i, now) && members_[i].presence != Presence::here) continue;
+    if (!waits_for_room(i)) return;  // it will make room, or there will be some when its lease ends
+    waiting.push_back(i);
   }
-  return true;
-}
-
-// Within what the run is to be, not what it was: so the sum can only fall until the next change.
-bool ChangeBook::fits(std::size_t agent, std::uint64_t connections, Duration at, Instant now) {
-  hold_at(at);
-  return leases_.may_hold(agent, connections, history_.total(latest(), at), now);
-}
-
-// `from`, and the change-overs after it while anybody's lease lives.
-std::vector<Duration> ChangeBook::instants(Instant from, Instant now) const {
-  Instant last = now + setup_.lease + kLeaseMargin;
-  for (std::size_t i = 0; i < members_.size(); ++i) last = std::max(last, leases_.until(i));
-  std::vector<Duration> all{offset(from)};
-  for (const Segment& segment : timeline_.segments) {
-    if (segment.offset > offset(from) && segment.offset < offset(last))
-      all.push_back(segment.offset);
+  for (const std::size_t i : waiting) {
+    const auto full_at = leases_.full_at(i, first_missed(i), now);
+    const bool can_hold = setup_.goes_on_after_lease && full_at &&
+                          *full_at - offset(now) >= kLeastLease + kLeaseMargin;
+    if (!full_at || can_hold) commit(i, full_at, now);
   }
-  return all;
 }
 
-Duration ChangeBook::first_missed(const Member& member) const {
+bool ChangeBook::waits_for_room(std::size_t agent) const {
+  const Member& member = members_[agent];
+  return member.presence == Presence::here && member.committed != latest() && member.asked &&
+         member.asked->version == latest() && member.asked->reply && member.asked->reply->empty();
+}
+
+Duration ChangeBook::first_missed(std::size_t agent) const {
   Duration first = Duration::max();
-  for (std::size_t i = member.sure; i < latest(); ++i) first = std::min(first, accepted_[i].at);
+  for (std::size_t i = leases_.sure(agent); i < latest(); ++i)
+    first = std::min(first, accepted_[i].at);
   return first;
 }
 
-Instant ChangeBook::last_missed(const Member& member) const {
+Instant ChangeBook::last_missed(std::size_t agent) const {
   Duration last{};
-  for (std::size_t i = member.sure; i < latest(); ++i) last = std::max(last, accepted_[i].at);
+  for (std::size_t i = leases_.sure(agent); i < latest(); ++i)
+    last = std::max(last, accepted_[i].at);
   return setup_.start + last;
 }
 
-// Leases.
-
 Duration ChangeBook::lease(std::size_t agent, Instant now) {
   if (members_.at(agent).presence == Presence::finished) return {};
-  // One that has ended is as good as none: giving another is letting the agent do more. And one
-  // that lacks a change must not grow by its old plan into what others have now.
-  Member& member = members_[agent];
-  if (member.sure < history_.oldest()) return {};  // nobody knows what it would do
-  const bool lacks_some = member.sure != latest() && member.committed != latest();
-  const bool is_new = leases_.ended(agent, now) || member.has_bounded_lease ||
-                      (member.has_assumed_lease && lacks_some);
-  std::optional<Duration> full;
-  if (is_new || lacks_some)
-    full = first_without_room(agent, is_new ? 0 : most(agent, offset(now)), lacks_some, now);
-  if (full && !setup_.goes_on_after_lease) return {};
-  const Duration length =
-      full ? std::min(setup_.lease, *full - offset(now) - kLeaseMargin) : setup_.lease;
-  if (length < std::min(kLeastLease, setup_.lease)) return {};
-  member.has_assumed_lease = false;
-  member.has_bounded_lease = full.has_value();
-  leases_.renew(agent, length, now);
-  return length;
-}
-
-// When others' shares, as far as they are known, leave no room for its own; nothing: there is room
-// while anybody's lease lives.
-std::optional<Duration> ChangeBook::first_without_room(std::size_t agent, std::uint64_t present,
-                                                       bool lacks_some, Instant now) {
-  for (const Duration at : instants(now, now)) {
-    const std::uint64_t wanted = most(agent, at);
-    const bool is_more = wanted > present || (lacks_some && at > offset(now));
-    if (is_more && !fits(agent, wanted, at, now)) return at;
-  }
-  return std::nullopt;
-}
-
-std::uint64_t ChangeBook::leased(Instant now) {
-  hold_at(offset(now));
-  return leases_.sum(now);
-}
-
-void ChangeBook::hold_at(Duration at) {
-  for (std::size_t i = 0; i < members_.size(); ++i) leases_.hold(i, most(i, at));
-}
-
-// What it may be doing at that instant, at most and at least, by what is known of the changes it
-// has.
-std::uint64_t ChangeBook::most(std::size_t agent, Duration at) const {
-  const Member& member = members_[agent];
-  std::uint64_t most = history_.connections(member.sure, agent, at);
-  for (const std::size_t version : member.told)
-    most = std::max(most, history_.connections(version, agent, at));
-  return most;
-}
-
-std::uint64_t ChangeBook::least(std::size_t agent, Duration at) const {
-  const Member& member = members_[agent];
-  std::uint64_t least = history_.connections(member.sure, agent, at);
-  for (const std::size_t version : member.told)
-    least = std::min(least, history_.connections(version, agent, at));
-  return least;
+  return leases_.lease(agent, now);
 }
 
 void ChangeBook::settle() {
-  for (const Member& member : members_) {
-    if (member.presence != Presence::finished && member.sure != latest()) return;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].presence != Presence::finished && leases_.sure(i) != latest()) return;
   }
   settled_ = latest();
 }
 
 std::uint64_t ChangeBook::allowed(Instant now) const {
   std::uint64_t allowed = 0;
-  for (std::size_t v = std::max(settled_, history_.oldest()); v <= latest(); ++v)
-    allowed = std::max(allowed, history_.total(v, offset(now)));
+  const ShareHistory& history = leases_.history();
+  for (std::size_t v = std::max(settled_, history.oldest()); v <= latest(); ++v)
+    allowed = std::max(allowed, history.total(v, offset(now)));
   return allowed;
 }
 
@@ -620,9 +539,9 @@ void ChangeBook::show_spread(Instant now) {
 }
 
 // Another controller process told it what it has, and it has said nothing to this one.
-bool ChangeBook::is_unheard(const Member& member) {
-  return member.is_guessed &&
-         (member.presence == Presence::away || member.presence == Presence::lost);
+bool ChangeBook::is_unheard(std::size_t agent) const {
+  const Presence presence = members_[agent].presence;
+  return leases_.is_assumed(agent) && (presence == Presence::away || presence == Presence::lost);
 }
 
 std::string ChangeBook::spread(Instant now) const {
@@ -636,8 +555,7 @@ std::string ChangeBook::unheard(Instant now) const {
   Instant until = Instant::min();
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
-    if (!is_unheard(member) || (member.presence == Presence::lost && leases_.ended(i, now)))
-      continue;
+    if (!is_unheard(i) || (member.presence == Presence::lost && leases_.ended(i, now))) continue;
     names.push_back(setup_.agents[i]);
     until = std::max(until, leases_.until(i));
   }
@@ -659,12 +577,12 @@ std::string ChangeBook::behind(Instant now) const {
     const Member& member = members_[i];
     if (member.presence == Presence::finished) continue;
     ++of;
-    if (is_unheard(member)) continue;
-    if (member.sure >= version) {
+    if (is_unheard(i)) continue;
+    if (leases_.sure(i) >= version) {
       ++with;
     } else if (member.presence != Presence::lost || !leases_.ended(i, now)) {
       behind.push_back(setup_.agents[i]);
-      still_on = history_.epoch(member.sure, offset(now));
+      still_on = leases_.history().epoch(leases_.sure(i), offset(now));
       until = std::max(until, leases_.until(i));
     }
   }
@@ -683,10 +601,11 @@ ChangeBook::AgentState ChangeBook::agent_state(std::size_t agent, Instant now) c
                    : member.presence == Presence::away ? "away"
                    : member.presence == Presence::lost ? "lost"
                                                        : "finished";
-  if (!is_unheard(member)) {
-    state.epoch = history_.epoch(member.sure, offset(now));
-    state.connections = history_.connections(member.sure, agent, offset(now));
-    state.is_behind = member.sure < due(now);
+  if (!is_unheard(agent)) {
+    const std::size_t version = leases_.sure(agent);
+    state.epoch = leases_.history().epoch(version, offset(now));
+    state.connections = leases_.history().connections(version, agent, offset(now));
+    state.is_behind = version < due(now);
   }
   if (member.presence == Presence::finished) {
     state.is_behind = false;
@@ -696,7 +615,7 @@ ChangeBook::AgentState ChangeBook::agent_state(std::size_t agent, Instant now) c
     state.lease_wall_ms =
         setup_.start_wall_ms + (leases_.until(agent) - setup_.start) / std::chrono::milliseconds(1);
   }
-  if (is_unheard(member)) {
+  if (is_unheard(agent)) {
     state.note = "not back since the controller's restart";
   } else if (!member.refusal.empty()) {
     state.note = "cannot take the last change: " + member.refusal;
@@ -731,7 +650,7 @@ void ChangeBook::redistribute(Instant now) {
     const Member& member = members_[i];
     const bool was_absent = std::find(before.begin(), before.end(), i) != before.end();
     const bool is_fenced = member.presence == Presence::lost && leases_.ended(i, now);
-    const bool is_back = member.presence == Presence::here && member.sure == latest();
+    const bool is_back = member.presence == Presence::here && leases_.sure(i) == latest();
     if (is_fenced || (was_absent && !is_back)) wanted.push_back(i);
     if (is_fenced && !was_absent) gone.push_back(setup_.agents[i]);
     if (was_absent && is_back) returned.push_back(setup_.agents[i]);

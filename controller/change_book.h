@@ -21,7 +21,8 @@
 // the run is on two epochs: a state with a name (spread()), in the status and as an event.
 //
 // An agent that would do more than before is told only when the leases of the others leave room for
-// it: the law of leases.h. Nobody waits to do less.
+// it: the law of leases.h. Nobody waits to do less. Where all wait for one another, they are told
+// to hold from the instant on for which there is no room yet (lease_book.h).
 
 #include <cstdint>
 #include <deque>
@@ -34,9 +35,8 @@
 #include "common/plan.h"
 #include "common/timeline.h"
 #include "controller/agent_events.h"
-#include "controller/leases.h"
+#include "controller/lease_book.h"
 #include "controller/run_info.h"
-#include "controller/share_history.h"
 
 namespace spate::controller {
 
@@ -91,7 +91,8 @@ struct Reply {
   std::uint32_t epoch = 0;
   std::vector<AgentProblem> problems;
 };
-struct Applied {
+// It works by the change of this epoch, or will from the instant of that on.
+struct Has {
   std::size_t agent = 0;
   std::uint32_t epoch = 0;
 };
@@ -102,8 +103,9 @@ struct Away {
 // The same process is there again and says what it works by; 0: it has not begun.
 struct Back {
   std::size_t agent = 0;
-  std::uint32_t epoch = 0;      // in effect
-  std::uint32_t committed = 0;  // of the last change that it has for sure
+  std::uint32_t epoch = 0;  // in effect
+  // Of the last change that it has; not known: it may be any.
+  std::optional<std::uint32_t> committed = {};
 };
 // Another process of the agent is being given timeline() whole. It is there when Back says so.
 struct Restarted {
@@ -131,10 +133,10 @@ struct Tick {};
 }  // namespace change_input
 
 using ChangeInput =
-    std::variant<change_input::Order, change_input::Reply, change_input::Applied,
-                 change_input::Away, change_input::Back, change_input::Restarted,
-                 change_input::Lost, change_input::Finished, change_input::Stored,
-                 change_input::Unstorable, change_input::Ending, change_input::Tick>;
+    std::variant<change_input::Order, change_input::Reply, change_input::Has, change_input::Away,
+                 change_input::Back, change_input::Restarted, change_input::Lost,
+                 change_input::Finished, change_input::Stored, change_input::Unstorable,
+                 change_input::Ending, change_input::Tick>;
 
 namespace change_action {
 
@@ -183,14 +185,16 @@ class ChangeBook {
 
   std::vector<ChangeAction> step(const ChangeInput& input, Instant now);
 
-  // The lease for a heartbeat's reply; zero: none. Whoever calls this sends it. Shorter than
-  // setup.lease if there is room for so long only, and the agent goes on after it.
+  // As of LeaseBook.
   Duration lease(std::size_t agent, Instant now);
 
   const Timeline& timeline() const { return timeline_; }
   const std::vector<Change>& accepted() const { return accepted_; }
   // T is known better: the controller's clock is another one since the run began.
-  void set_start(Instant start) { setup_.start = start; }
+  void set_start(Instant start) {
+    setup_.start = start;
+    leases_.set_start(start);
+  }
   std::uint32_t epoch(Instant now) const { return timeline_.epoch_at(offset(now)); }
 
   // For the status.
@@ -203,6 +207,8 @@ class ChangeBook {
     std::string note;                // what it waits for, or why it cannot change
   };
   bool is_here(std::size_t agent) const { return members_.at(agent).presence == Presence::here; }
+  // Whether there are changes that it is not known to have.
+  bool is_owed(std::size_t agent) const { return leases_.sure(agent) != latest(); }
   AgentState agent_state(std::size_t agent, Instant now) const;
   // "epoch 7 on 4 of 8 agents: pc-05 still on 6 until 14:05:10Z", and who has not been heard of
   // since the controller's restart; empty: all are known to be on the same.
@@ -215,7 +221,7 @@ class ChangeBook {
   // By the controller's account; and what it may be: the run's connections, while it changes over
   // the largest of the epochs since all were on the same. What exceeds the newest is left from the
   // older ones and only falls.
-  std::uint64_t leased(Instant now);
+  std::uint64_t leased(Instant now) { return leases_.sum(now); }
   std::uint64_t allowed(Instant now) const;
 
  private:
@@ -228,16 +234,11 @@ class ChangeBook {
   };
   struct Member {
     Presence presence = Presence::here;
-    std::size_t sure = 0;           // version that it works by at least
-    std::vector<std::size_t> told;  // later ones that it may work by instead, ascending
-    std::size_t committed = 0;      // told on this stream, and not long ago
+    std::size_t committed = 0;  // told on this stream, and not long ago
     Instant committed_at{};
     std::optional<Asked> asked;
-    Instant not_before{};            // to be asked again, after it refused
-    std::string refusal;             // of a change that others have already
-    bool is_guessed = false;         // sure and told: all that there is
-    bool has_assumed_lease = false;  // nobody knows whether: another controller process gave it
-    bool has_bounded_lease = false;  // there will be no room for it some time: look again
+    Instant not_before{};  // to be asked again, after it refused
+    std::string refusal;   // of a change that others have already
   };
   struct Candidate {
     ChangeOrder order;
@@ -250,7 +251,7 @@ class ChangeBook {
 
   void on(const change_input::Order& input, Instant now);
   void on(const change_input::Reply& input, Instant now);
-  void on(const change_input::Applied& input, Instant now);
+  void on(const change_input::Has& input, Instant now);
   void on(const change_input::Away& input, Instant now);
   void on(const change_input::Back& input, Instant now);
   void on(const change_input::Restarted& input, Instant now);
@@ -270,21 +271,14 @@ class ChangeBook {
 
   void pursue(std::size_t agent, Instant now);
   void ask(std::size_t agent, Instant now);
-  void commit_if_room(std::size_t agent, Instant now);
-  bool has_room(std::size_t agent, Instant now);
-  std::optional<Duration> first_without_room(std::size_t agent, std::uint64_t present,
-                                             bool lacks_some, Instant now);
-  bool fits(std::size_t agent, std::uint64_t connections, Duration at, Instant now);
-  std::vector<Duration> instants(Instant from, Instant now) const;
+  void commit(std::size_t agent, std::optional<Duration> full_at, Instant now);
+  void untie(Instant now);
+  bool waits_for_room(std::size_t agent) const;
   void confirm(std::size_t agent, std::uint32_t epoch);
-  void learn_version(std::size_t agent, std::uint32_t epoch, Instant now);
-
-  void hold_at(Duration at);
-  std::uint64_t most(std::size_t agent, Duration at) const;
-  std::uint64_t least(std::size_t agent, Duration at) const;
+  std::size_t version_of(std::uint32_t epoch) const;
   void settle();
 
-  static bool is_unheard(const Member& member);
+  bool is_unheard(std::size_t agent) const;
   std::string behind(Instant now) const;
   std::string unheard(Instant now) const;
   void show_epoch(Instant now);
@@ -294,8 +288,8 @@ class ChangeBook {
 
   std::size_t latest() const { return accepted_.size(); }
   std::size_t due(Instant now) const;
-  Duration first_missed(const Member& member) const;
-  Instant last_missed(const Member& member) const;
+  Duration first_missed(std::size_t agent) const;
+  Instant last_missed(std::size_t agent) const;
   Duration offset(Instant now) const { return now - setup_.start; }
   std::string wall_time(Instant at) const;
   void log(RunEvent::Severity severity, std::string text);
@@ -303,8 +297,7 @@ class ChangeBook {
   Setup setup_;
   Timeline timeline_;
   std::vector<Change> accepted_;
-  ShareHistory history_;
-  Leases leases_;
+  LeaseBook leases_;
   std::vector<Member> members_;
   std::deque<ChangeOrder> queue_;
   std::optional<Candidate> candidate_;

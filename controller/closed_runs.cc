@@ -41,8 +41,8 @@ std::optional<store_op::PutDead> ClosedRuns::bury(const AgentAccount& account,
   for (auto& [name, holder] : one->agents) {
     if (holder.agent_id != agent_id || holder.incarnation >= account.incarnation) continue;
     holder.incarnation = account.incarnation;
-    return store_op::PutDead{account.run, name,
-                             {account.incarnation, account.last_seq, account.cause}};
+    return store_op::PutDead{
+        account.run, name, {account.incarnation, account.last_seq, account.cause}};
   }
   return std::nullopt;
 }

@@ -134,7 +134,7 @@ std::string Coordinator::stranger(const AgentHello& hello, Instant now) {
            std::to_string(run->run().member(hello.agent_id)->incarnation) +
            ", which has its share of run " + run->id() +
            " and may be at work: there are copies of one state folder, or its spool was removed; "
-           "both are held until that one's lease has ended";
+           "neither is served before that one's lease has ended";
   }
   return "";
 }
@@ -218,6 +218,7 @@ void Coordinator::said(const Speaker& who, AgentHeartbeat& m, Instant now) {
   SendHeartbeatReply reply{m.t1_agent_ns, m.t2_controller_ns};
   for (LiveRun* run : live_runs_of(who.id)) {
     learn_start(*run, *registry_.find(who.stream), now);
+    if (run->run().has_member(who.id, who.incarnation)) run->heard_of_epoch(who.id, m.certain, now);
     const Duration lease = run->lease(who.id, who.incarnation, now);
     if (lease == Duration{}) continue;
     reply.leased_run = run->id();

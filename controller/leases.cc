@@ -9,6 +9,11 @@ void Leases::renew(std::size_t agent, Duration length, Instant now) {
   one.until = std::max(one.until, now + length + kLeaseMargin);
 }
 
+void Leases::shorten(std::size_t agent, Instant until) {
+  One& one = agents_.at(agent);
+  one.until = std::min(one.until, until);
+}
+
 void Leases::hold(std::size_t agent, std::uint64_t connections) {
   agents_.at(agent).connections = connections;
 }

@@ -31,6 +31,8 @@ class Leases {
 
   // A lease of `length` is on its way to the agent. Never shortens one.
   void renew(std::size_t agent, Duration length, Instant now);
+  // The agent knows that its lease ends here.
+  void shorten(std::size_t agent, Instant until);
   // The most that the agent may be doing while its lease lives.
   void hold(std::size_t agent, std::uint64_t connections);
   // It has said that it is done: it needs no lease and has none.

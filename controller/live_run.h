@@ -59,6 +59,8 @@ class LiveRun {
   void change(const ChangeRequest& request, Token token, std::int64_t wall_ms, Instant now);
   void epoch_replied(const std::string& agent, AgentEpochReply reply, Instant now);
   void epoch_applied(const std::string& agent, const AgentEpochApplied& applied, Instant now);
+  // By a heartbeat of the process with the share.
+  void heard_of_epoch(const std::string& agent_id, std::uint32_t epoch, Instant now);
   void barrier_passed(std::uint64_t barrier, Instant now);
   // Whether the process that has the agent's share, and may be at work, is neither the one that
   // says hello nor in its past: then they run from copies of one state folder.

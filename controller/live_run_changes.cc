@@ -90,7 +90,7 @@ void LiveRun::follow_presence(Instant now) {
     } else if (!has_stream) {
       silent_.erase(i);
     } else if (is_there && silent_.erase(i) > 0) {
-      tell_book(change_input::Back{i, entry->hello.epoch, entry->hello.committed}, now);
+      tell_book(change_input::Back{i, entry->hello.epoch, {}}, now);
     }
   }
 }
@@ -146,7 +146,13 @@ void LiveRun::epoch_replied(const std::string& agent, AgentEpochReply reply, Ins
 
 void LiveRun::epoch_applied(const std::string& agent, const AgentEpochApplied& applied,
                             Instant now) {
-  if (const auto i = position_of(agent)) tell_book(change_input::Applied{*i, applied.epoch}, now);
+  if (const auto i = position_of(agent)) tell_book(change_input::Has{*i, applied.epoch}, now);
+}
+
+void LiveRun::heard_of_epoch(const std::string& agent_id, std::uint32_t epoch, Instant now) {
+  if (!book_) return;
+  const auto i = static_cast<std::size_t>(run_.member(agent_id) - run_.info().agents.data());
+  if (book_->is_owed(i)) tell_book(change_input::Has{i, epoch}, now);
 }
 
 // What a process was armed for is in its state folder from then on, and in the hellos of it and its

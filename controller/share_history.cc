@@ -21,6 +21,14 @@ void ShareHistory::add(const Timeline& timeline) {
   ++first_;
 }
 
+void ShareHistory::add_borders(std::size_t version, Duration after, Duration before,
+                               std::vector<Duration>& all) const {
+  const auto& stretches = versions_.at(version - first_);
+  auto it = std::upper_bound(stretches.begin(), stretches.end(), after,
+                             [](Duration t, const Stretch& s) { return t < s.from; });
+  for (; it != stretches.end() && it->from < before; ++it) all.push_back(it->from);
+}
+
 const ShareHistory::Stretch& ShareHistory::at_(std::size_t version, Duration at) const {
   const auto& stretches = versions_.at(version < first_ ? 0 : version - first_);
   const auto after = std::upper_bound(stretches.begin(), stretches.end(), at,

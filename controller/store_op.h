@@ -79,8 +79,8 @@ struct PutAlive {
 
 }  // namespace store_op
 
-using StoreOp = std::variant<store_op::PutRun, store_op::PutRecord, store_op::PutDead, store_op::PutSample,
-                 store_op::PutEvent, store_op::PutChange, store_op::PutEpochs,
-                 store_op::PutDescriptors, store_op::PutAlive>;
+using StoreOp = std::variant<store_op::PutRun, store_op::PutRecord, store_op::PutDead,
+                             store_op::PutSample, store_op::PutEvent, store_op::PutChange,
+                             store_op::PutEpochs, store_op::PutDescriptors, store_op::PutAlive>;
 
 }  // namespace spate::controller

@@ -155,6 +155,10 @@ void ControllerHost::step(c::Event event) {
     }
   }
   process.is_handling = false;
+  for (const auto& [id, run] : file_.runs) {
+    const c::LiveRun* live = process.coordinator->live_run(id);
+    if (live && !live->run().is_start_known()) start_unknown_until_ = world_.now();
+  }
 }
 
 void ControllerHost::tick(std::uint64_t number) {

@@ -55,6 +55,8 @@ class ControllerHost {
   bool has_straggler(const std::string& run) const { return stragglers_.contains(run); }
   // T of each run in true time, as this machine said last.
   const std::map<std::string, Moment>& starts() const { return starts_; }
+  // After a reboot T of a run was not known until then.
+  Moment start_unknown_until() const { return start_unknown_until_; }
 
   // --- agents
 
@@ -141,6 +143,7 @@ class ControllerHost {
   std::set<std::string> stragglers_;
   bool has_taken_records_ = false;
   std::map<std::string, Moment> starts_;
+  Moment start_unknown_until_{};
   std::unique_ptr<Process> process_;
   std::uint64_t processes_ = 0;
   std::uint64_t boots_ = 1;

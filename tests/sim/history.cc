@@ -24,14 +24,20 @@ std::string draw_controller_loss(World& world) {
   return draw < 0.9 ? R"("on_controller_loss": "drain")" : R"("on_controller_loss": "stop")";
 }
 
-// Parameter sets that take turns; empty: none do. All of as many connections: docs/simulation.md
-std::string draw_rotation(World& world) {
+// Parameter sets that take turns; empty: none do. Mostly of different numbers of connections.
+std::string draw_rotation(World& world, std::uint32_t agents) {
   if (world.chance(0.8)) return "";
+  const auto draw_load = [&]() -> std::string {
+    if (world.chance(0.5)) return "";
+    return R"("load": {"connections": )" + std::to_string(agents * (1 + world.pick(6))) + "}, ";
+  };
   const Duration every = std::chrono::seconds(world.random().between(6, 40));
   return R"(, "rotate": {"every": ")" + whole_seconds(every) + R"(", "across": ")" +
          (world.chance(0.7) ? "agents" : "run") + R"(", "guard": ")" +
          whole_seconds(world.between(0s, 4s)) + R"(", "sets": [{"name": "plain"},
-    {"name": "gzip", "call": {"compress": true}}, {"name": "slow", "call": {"timeout": "9s"}}]})";
+    {"name": "gzip", )" +
+         draw_load() + R"("call": {"compress": true}}, {"name": "slow", )" + draw_load() +
+         R"("call": {"timeout": "9s"}}]})";
 }
 
 Cluster::Order draw_order(World& world, std::size_t agents) {
@@ -56,7 +62,7 @@ Cluster::Order draw_order(World& world, std::size_t agents) {
       R"(, "threads": )" + std::to_string(1 + world.pick(3)) + R"(, "redistribute": ")" +
       (world.chance(0.3) ? "after_fence" : "never") + "\"}, " + draw_controller_loss(world) +
       R"(, "interval": ")" + whole_seconds(interval) + R"(", "phases": [)" + phases + "]" +
-      draw_rotation(world) + "}";
+      draw_rotation(world, order.agents) + "}";
   return order;
 }
 

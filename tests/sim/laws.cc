@@ -207,7 +207,8 @@ void check_load_back(Cluster& cluster) {
         run.info.state == c::RunState::armed || run.info.state == c::RunState::running;
     if (!live || !is_live || start == cluster.controller().starts().end()) continue;
     // After a reboot the controller asks agents for T, and waits for those that do not answer.
-    if (!live->run().is_start_known()) continue;
+    const Moment unknown_until = cluster.controller().start_unknown_until();
+    if (unknown_until != Moment{} && world.now() - unknown_until < kLoadBackWithin) continue;
     const Duration elapsed = world.now() - start->second;
     // The share of one whose copy was served is free, for the others as well, when that lease ends.
     // Nor is the room that one needs who cannot take a change: it is asked again every 30 s.

@@ -59,7 +59,7 @@ struct ToController {
   }
   c::AgentMessage operator()(a::Heartbeat& m) const {
     return c::AgentHeartbeat{to_ns(m.sent), m.offset.count(), m.bound.count(), to_ns(received), 0,
-                             m.trouble};
+                             m.trouble,     m.certain};
   }
   c::AgentMessage operator()(a::PrepareReply& m) const {
     return c::AgentPrepareReply{m.run, problems_of(m.problems), m.max_rate_per_s};
@@ -118,7 +118,7 @@ struct ToAgent {
     return a::EpochPrepare{m.run, m.epoch, m.from, std::move(m.timeline)};
   }
   a::ControllerMessage operator()(c::SendEpochCommit& m) const {
-    return a::EpochCommit{m.run, m.epoch};
+    return a::EpochCommit{m.run, m.epoch, m.hold_from};
   }
 };
 

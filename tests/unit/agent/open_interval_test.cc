@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -144,6 +146,37 @@ TEST_F(OpenIntervalTest, KeepsTheLastSlotsForBordersThatChangeSomething) {
   EXPECT_EQ(sent, 60U);
   shared->release_through(closed);
   EXPECT_FALSE(recorder.should_go_on());
+}
+
+TEST_F(OpenIntervalTest, WhereThereIsLittleRoomItKeepsToThat) {
+  const std::string small = folder.path() + "/small";
+  std::filesystem::create_directory(small);
+  if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=1m") != 0)
+    GTEST_SKIP() << "only root mounts a tmpfs";
+  {
+    auto made = SlotRing::create(small, {"run-1", "pc-1", 7, 0});  // for three slots
+    ASSERT_TRUE(made);
+    Recorder recorder(*made);
+    recorder.start(at(0s), at(0s), {});
+    Duration now{};
+    std::uint64_t closed = 0;
+    const auto close = [&] {
+      recorder.close(at(now += 1s), {});
+      ++closed;
+    };
+    for (; !recorder.should_go_on() && closed < 20;) close();
+    EXPECT_EQ(closed, 2U) << "the third one is open";
+    (*made)->release_through(closed);
+    EXPECT_FALSE(recorder.should_go_on());
+    close();
+    EXPECT_TRUE(recorder.should_go_on()) << "one of three is to spare";
+    close();
+    std::vector<std::string> complaints;
+    const auto kept = read_remains(small, complaints);
+    ASSERT_EQ(kept.size(), 1U);
+    EXPECT_EQ(kept[0].intervals.back().ordinal, closed + 1) << "the open one is there, too";
+  }
+  EXPECT_EQ(::umount(small.c_str()), 0);
 }
 
 TEST_F(OpenIntervalTest, WithoutAFreeSlotItCountsInMemoryOfItsOwn) {

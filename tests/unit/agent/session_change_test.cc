@@ -193,6 +193,18 @@ TEST(EpochBook, KnowsTheEpochAtEveryInstant) {
   EXPECT_EQ(EpochBook().epoch_at(1s), 0U);
 }
 
+TEST(EpochBook, IsNotCertainOfAChangeThatCameLateBeforeItIsInEffect) {
+  EpochBook book({{0s, 5s, 0, 1, false}, {5s, 10s, 1, 2, false}});
+  EXPECT_EQ(book.certain(1s), 1U);
+  book.prepare(3, 7s, {{7s, 8s, 1, 3, false}});
+  book.commit(3, 7s);
+  EXPECT_EQ(book.certain(1s), 3U) << "it will be, from the instant that it is for";
+  book.prepare(4, 8s, {{8s, 7s, 1, 4, false}});
+  book.commit(4, 9s);
+  EXPECT_EQ(book.certain(8500ms), 3U) << "a second too late";
+  EXPECT_EQ(book.certain(9s), 4U);
+}
+
 TEST(EpochBook, KeepsAFewPreparedChanges) {
   EpochBook book({{0s, 5s, 0, 1, false}});
   for (std::uint32_t e = 2; e <= 11; ++e) book.prepare(e, 1s, {{1s, 4s, 0, e, false}});
@@ -257,6 +269,25 @@ TEST(SessionLease, HoldsTheRunWhenItEndsAndGoesOnWithANewOne) {
   h.pass(2s);
   EXPECT_THAT(h.story, testing::Contains(HasSubstr("lease renewed run=run-1")));
   EXPECT_EQ(h.session.state(), State::running);
+}
+
+TEST(SessionLease, EndsWhereACommitSaysSoAndGoesOnWithTheNextOne) {
+  SessionHarness h;
+  begin(h);
+  h.lease = {};
+  prepare(h, 2, 5s);
+  h.feed(EpochCommit{"run-1", 2});
+  EXPECT_FALSE(h.did<LeaseWorkers>());
+  prepare(h, 3, 6s);
+  h.feed(EpochCommit{"run-1", 3, 8s});
+  ASSERT_TRUE(h.did<LeaseWorkers>());
+  EXPECT_EQ(h.did<LeaseWorkers>()->until, h.t0 + 8s);
+  h.pass(h.t0 + 9s - h.now);
+  EXPECT_THAT(h.story, testing::Contains(HasSubstr("lease ended run=run-1")));
+  EXPECT_EQ(h.sent_of<Heartbeat>().back().certain, 3U);
+  h.lease = 10s;
+  h.pass(2s);
+  EXPECT_THAT(h.story, testing::Contains(HasSubstr("lease renewed run=run-1")));
 }
 
 TEST(SessionLease, DrainsOrStopsTheRunIfThePlanSaysSo) {

@@ -86,6 +86,21 @@ class WorkerChange : public WorkerFixture {
   }
 };
 
+TEST_F(WorkerChange, IsHeardOfAfterAnotherIntervalHasBegun) {
+  FloodServer server;
+  auto a = plan(server.port(), 2);
+  a->interval = 50ms;
+  Worker worker(0, a, callbacks());
+  start(worker);
+  wait_until([&] { return records.size() >= 2; });
+  const Duration begun = records.back().start + records.back().length;
+  change(worker, *a, begun, epoch(2, 1));
+  finish();
+  for (const Record& r : records)
+    EXPECT_TRUE(r.length > Duration::zero() || r.counters.sent == 0) << r.counters.sent;
+  EXPECT_GT(first_of(2).start, begun);
+}
+
 TEST_F(WorkerChange, OpensAndClosesConnectionsToFit) {
   FloodServer server;
   const auto a = plan(server.port(), 2);

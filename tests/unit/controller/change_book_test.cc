@@ -48,7 +48,7 @@ class ChangeBookTest : public testing::Test {
     s.run = "run";
     s.agents = {"a", "b", "c", "d"};
     s.phases = {"first", "second"};
-    s.planned = *planned_timeline(soak(), 0);
+    s.planned = *planned_timeline(plan_, 0);
     s.start = start_;
     s.start_wall_ms = 1'800'000'000'000;
     s.lease = seconds(60);
@@ -66,8 +66,10 @@ class ChangeBookTest : public testing::Test {
     for (ChangeAction& action : book_->step(input, now_)) {
       if (auto* send = std::get_if<change_action::Send>(&action)) {
         if (auto* p = std::get_if<SendEpochPrepare>(&send->message)) prepares_[send->agent] = *p;
-        if (auto* c = std::get_if<SendEpochCommit>(&send->message))
+        if (auto* c = std::get_if<SendEpochCommit>(&send->message)) {
           commits_[send->agent] = c->epoch;
+          hold_from_[send->agent] = c->hold_from;
+        }
       }
       if (auto* store = std::get_if<change_action::Store>(&action))
         stores_.push_back(store->change);
@@ -88,7 +90,7 @@ class ChangeBookTest : public testing::Test {
     for (std::size_t i = 0; i < 4; ++i) prepared(i);
   }
   void stored() { step(change_input::Stored{stores_.back().epoch}); }
-  void applied(std::size_t agent) { step(change_input::Applied{agent, commits_.at(agent)}); }
+  void applied(std::size_t agent) { step(change_input::Has{agent, commits_.at(agent)}); }
   // The whole way.
   std::uint32_t change(const ChangeOrder& o) {
     order(o);
@@ -103,11 +105,13 @@ class ChangeBookTest : public testing::Test {
 
   Redistribute redistribute_ = Redistribute::never;
   bool goes_on_ = true;
+  Plan plan_ = soak();
   const Instant start_ = from_ns(1'000'000'000'000);
   Instant now_ = start_;
   std::unique_ptr<ChangeBook> book_;
   std::map<std::size_t, SendEpochPrepare> prepares_;
   std::map<std::size_t, std::uint32_t> commits_;
+  std::map<std::size_t, std::optional<Duration>> hold_from_;
   std::vector<Change> stores_;
   std::map<std::uint64_t, ChangeAnswer> answers_;
   std::vector<std::string> log_;
@@ -386,7 +390,7 @@ TEST_F(ChangeBookTest, ARaiseWaitsForTheLeaseOfOneThatIsAway) {
   later(seconds(5));
   EXPECT_EQ(commits_.at(0), 2u);
   // It is back, with what it had: no lease before it has given way.
-  step(change_input::Applied{0, 2});
+  step(change_input::Has{0, 2});
   step(change_input::Back{1, 1, 0});
   EXPECT_EQ(book_->lease(1, now_), Duration{});
   prepared(1);
@@ -651,6 +655,76 @@ TEST_F(ChangeBookTest, PauseAndMetadataAreToldWithoutSecrets) {
   EXPECT_EQ(d[0].to, "true");
   EXPECT_EQ(d[1].path, "call.metadata");
   EXPECT_EQ(d[1].to, "(changed)");
+}
+
+// 100 and 300 connections take turns; then all are to have 200.
+class KnotTest : public ChangeBookTest {
+ protected:
+  static constexpr Duration kPeriod = seconds(30);
+  void SetUp() override {
+    Rotation& rotation = plan_.rotation.emplace();
+    rotation.every = kPeriod;
+    rotation.across = Rotation::Across::agents;
+    rotation.sets = {{"few", {}}, {"many", {}}};
+    rotation.sets[0].patch.connections = 400;
+    rotation.sets[1].patch.connections = 1200;
+    begin();
+    ASSERT_EQ(book_->leased(now_), 800u);
+    order(set_connections(1, 800));
+    all_prepared();
+  }
+};
+
+TEST_F(KnotTest, ThoseWhoWaitForOneAnotherAreToldWhenToHold) {
+  stored();
+  // Two do more now and less later, two less now and more later.
+  ASSERT_EQ(commits_.size(), 2u) << "there is no room for a raise now";
+  for (const auto& [agent, hold_from] : hold_from_)
+    EXPECT_EQ(hold_from, kPeriod - kLeaseMargin) << "the others may still have 300 then";
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(book_->lease(i, now_), commits_.contains(i) ? Duration{} : seconds(60))
+        << "not before it is known that they know";
+  later(milliseconds(100));
+  for (const auto& [agent, epoch] : std::map(commits_)) applied(agent);
+  ASSERT_EQ(commits_.size(), 4u) << "they have made room";
+  for (std::size_t i = 0; i < 4; ++i) applied(i);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(book_->lease(i, now_), seconds(60)) << i;
+  EXPECT_EQ(book_->leased(now_ + kPeriod), 800u);
+}
+
+TEST_F(KnotTest, ALeaseThatWasCutCountsUntilThere) {
+  stored();
+  const std::size_t cut = commits_.begin()->first;
+  applied(cut);
+  EXPECT_FALSE(book_->lease_ended(cut, start_ + kPeriod - Duration(1)));
+  EXPECT_TRUE(book_->lease_ended(cut, start_ + kPeriod));
+  EXPECT_EQ(book_->lease(cut, now_), kPeriod - seconds(10) - kLeaseMargin) << "no longer";
+}
+
+TEST_F(KnotTest, NobodyIsToldToHoldForOneThatIsAway) {
+  step(change_input::Away{0});
+  stored();
+  EXPECT_TRUE(commits_.empty());
+  later(seconds(5));
+  EXPECT_TRUE(commits_.empty());
+  step(change_input::Back{0, 1, 1});
+  step(change_input::Reply{0, prepares_.at(0).epoch, {}});
+  EXPECT_FALSE(commits_.empty());
+}
+
+TEST_F(ChangeBookTest, OneThatLacksAChangeGetsNoLeaseForWhatThereIsNoRoomFor) {
+  begin();
+  step(change_input::Away{0});
+  order(set_connections(1, 200));
+  for (const std::size_t i : {1u, 2u, 3u}) prepared(i);
+  later(kAwayWait);
+  stored();
+  for (const std::size_t i : {1u, 2u, 3u}) applied(i);
+  step(change_input::Back{0, 1, 1});
+  EXPECT_EQ(book_->lease(0, now_), Duration{}) << "100 by its own plan, and 50 are left";
+  step(change_input::Reply{0, prepares_.at(0).epoch, {}});
+  applied(0);
+  EXPECT_EQ(book_->lease(0, now_), seconds(60));
 }
 
 }  // namespace
