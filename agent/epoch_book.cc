@@ -8,7 +8,7 @@ namespace spate::agent {
 
 EpochBook::EpochBook(const std::vector<Segment>& segments) {
   if (segments.empty()) return;
-  first_ = segments.front().epoch;
+  for (const Segment& s : segments) given_ = std::max(given_, s.epoch);
   append(segments, segments.front().offset);
 }
 

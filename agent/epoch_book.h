@@ -39,16 +39,16 @@ class EpochBook {
   // The prepared change holds from `at` on, in the place of all that was to come. It and those
   // before it are not prepared any more.
   void commit(std::uint32_t epoch, Duration at);
-  // The last one committed, or else the first one of all: whatever was committed up to that is in
-  // it.
-  std::uint32_t committed() const { return std::max(committed_, first_); }
+  // The last one committed, or else the last one of what the run began with here: whatever change
+  // makes an epoch up to that is in it.
+  std::uint32_t committed() const { return std::max(committed_, given_); }
   // The same without one that came late, until it is in effect: of the change that holds from the
   // instant on that it is for.
   std::uint32_t certain(Duration now) const {
     return now < late_until_ ? epoch_at(now) : committed();
   }
-  // The first one that the run had here; 0: of nothing.
-  std::uint32_t first() const { return first_; }
+  // The last one of what the run began with here; 0: of nothing.
+  std::uint32_t given() const { return given_; }
 
   std::uint32_t epoch_at(Duration at) const;  // 0: of nothing
   Duration end() const { return end_; }       // of the run, since T
@@ -63,7 +63,7 @@ class EpochBook {
   std::vector<Stretch> stretches_;  // ascending
   Duration end_{};
   std::map<std::uint32_t, Prepared> prepared_;
-  std::uint32_t first_ = 0;
+  std::uint32_t given_ = 0;
   std::uint32_t committed_ = 0;
   Duration late_until_ = Duration::min();
 };

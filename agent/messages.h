@@ -55,7 +55,7 @@ struct Hello {
   std::string cluster;               // what `term` belongs to; empty: none seen yet
   std::uint64_t term = 0;            // highest seen
   std::uint32_t epoch = 0;           // in effect in `running`
-  std::uint32_t committed = 0;       // of the last change that it has, or its first one
+  std::uint32_t committed = 0;       // as of EpochBook
   std::optional<Instant> run_start;  // T of `running`
   std::vector<Account> accounts;
   bool operator==(const Hello&) const = default;

@@ -95,6 +95,7 @@ Result<WorkerRemains> read_ring(const std::string& path) {
     if (state == OpenSlot::free) continue;
     if (!read_all(file.fd, slot.get(), sizeof(OpenSlot), at)) return failed(path, "read");
     if (!slot->has_begun) continue;
+    remains.has_open = remains.has_open || state == OpenSlot::open;
     Result<Record> record = record_of(*slot);
     if (!record) return record.error().with_context(path);
     remains.intervals.push_back({slot->ordinal, *std::move(record)});
@@ -265,7 +266,8 @@ bool SlotRing::is_short() {
     ++free;
   }
   const std::size_t all = has_room_ ? kSlots : reserved;
-  return all == 0 || free + (all - reserved) <= std::min(kSpareSlots, (all - 1) / 2);
+  // With less than two to take turns there is nothing to save.
+  return all > 1 && free + (all - reserved) <= std::min(kSpareSlots, (all - 1) / 2);
 }
 
 void SlotRing::release_through(std::uint64_t ordinal) {
@@ -288,7 +290,7 @@ std::vector<WorkerRemains> read_remains(const std::string& folder,
     Result<WorkerRemains> remains = read_ring(entry.path().string());
     if (!remains)
       complaints.push_back(remains.error().message);
-    else if (!remains->intervals.empty())
+    else if (!remains->owner.run.empty())
       all.push_back(*std::move(remains));
   }
   return all;

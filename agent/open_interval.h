@@ -140,6 +140,8 @@ struct WorkerRemains {
     Record record;
   };
   std::vector<Interval> intervals;  // by ordinal
+  // Of a worker that counts one is open, unless it is in the process' own memory.
+  bool has_open = false;
 };
 
 // Reads, and leaves there, what earlier processes left in `folder`. What cannot be read is told in

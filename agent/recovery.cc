@@ -77,15 +77,18 @@ LeftBehind of_account(const AccountKey& key, const std::vector<WorkerRemains>& r
   LeftBehind left{key, remains.front().owner.agent, {}, {}};
   if (known) left.taken = known->taken;
   std::vector<Worker> workers;
+  bool is_whole = true;
   for (const WorkerRemains& r : remains) {
     if (left.taken.size() <= r.owner.worker) left.taken.resize(r.owner.worker + 1);
     std::uint64_t& taken = left.taken[r.owner.worker];
     Worker worker;
     for (const auto& interval : r.intervals) {
       if (interval.ordinal <= taken) continue;
+      is_whole = is_whole && interval.ordinal == taken + 1;
       worker.records.push_back(interval.record);
       taken = interval.ordinal;
     }
+    is_whole = is_whole && r.has_open;
     if (worker.records.empty()) continue;
     worker.in_flight = worker.records.front().counters.in_flight_begin;
     worker.gauges = worker.records.front().gauges;
@@ -98,6 +101,7 @@ LeftBehind of_account(const AccountKey& key, const std::vector<WorkerRemains>& r
     end = record.start + record.length;
     if (says_something(record)) left.records.push_back(std::move(record));
   }
+  if (!left.records.empty()) left.records.back().recovered = is_whole;
   for (Record& r : left.records) r.key = {key.run, left.agent, key.incarnation, 0};
   return left;
 }

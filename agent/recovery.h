@@ -4,6 +4,9 @@
 // intervals: one for each label (phase, epoch, guard, drain), of all workers together, chained to
 // what the spool has. Pure.
 //
+// If some of it was in the process' own memory, the last record does not say `recovered`: what that
+// process did at the end is not known whole, and the balance must not take it to be.
+//
 // Requests that were in flight stay in in_flight_end: nobody knows what became of them.
 
 #include <functional>

@@ -139,7 +139,9 @@ void Session::on(const StreamDown&) {
   ended_until_.reset();
   spool_.stream_down();
   run_.finished_said = false;
-  run_.told_start.reset();  // it is told again
+  // They are told again.
+  run_.told_start.reset();
+  run_.committed_early.clear();
 }
 
 void Session::drop_link(std::string reason) {
@@ -479,7 +481,7 @@ void Session::on(const EpochCommit& m) {
     // this agent began with.
     if (run_.applied && run_.applied->epoch >= m.epoch)
       send(*run_.applied);
-    else if (m.epoch <= run_.epochs.first() && has_started())
+    else if (m.epoch <= run_.epochs.given() && has_started())
       send(EpochApplied{m.run, m.epoch, run_.begin - run_.start});
     return;
   }

@@ -99,7 +99,7 @@ struct Record {
   std::uint32_t phase = 0;  // index into the plan's phases
   bool drain = false;       // after the last phase: answers to requests sent before its end
   bool guard = false;       // in a guard band after a change-over: not measured
-  bool recovered = false;   // left by a process that died in the middle of the interval
+  bool recovered = false;   // left whole by a process that died in the middle of the interval
   Duration start{};         // since the run's common start
   Duration length{};
   Counters counters;

@@ -42,7 +42,7 @@ struct AgentHello {
   std::string cluster;                  // the store that `term` belongs to; empty: none seen yet
   std::uint64_t term = 0;               // highest seen
   std::uint32_t epoch = 0;              // in effect in `running`
-  std::uint32_t committed = 0;          // of the last change that it has, or its first one
+  std::uint32_t committed = 0;          // of the last change that it has, or the last it began with
   std::int64_t run_start_agent_ns = 0;  // T of `running`, its own clock; 0: not started
   std::vector<AgentAccount> accounts;   // records that are not all acknowledged
   std::string peer;  // address the stream came from, without the port; set by the service

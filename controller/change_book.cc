@@ -101,6 +101,13 @@ void ChangeBook::on(const change_input::Reply& input, Instant) {
   Member& member = members_.at(input.agent);
   // Numbers are never given twice, so an answer to an earlier question is known as such.
   if (!member.asked || member.asked->epoch != input.epoch) return;
+  if (!input.problems.empty() && !candidate_ && member.committed == latest()) {
+    // Asked twice, it was told while it looked again: it has not taken it.
+    leases_.lacks_all_after(input.agent, latest() - 1);
+    member.committed = 0;
+    member.asked.reset();
+    return;
+  }
   // One that was asked twice may find at the second look what it did not find at the first.
   if (!member.asked->reply || member.asked->reply->empty()) member.asked->reply = input.problems;
 }
@@ -213,7 +220,7 @@ void ChangeBook::on(const change_input::Order& input, Instant now) {
 }
 
 void ChangeBook::begin_next(Instant now) {
-  while (!candidate_ && !queue_.empty()) {
+  while (!candidate_ && !queue_.empty() && !is_untying(now)) {
     ChangeOrder order = std::move(queue_.front());
     queue_.pop_front();
     if (begin(std::move(order), now)) judge(now);
@@ -390,7 +397,7 @@ void ChangeBook::pursue(std::size_t agent, Instant now) {
     member.asked.reset();
   }
   if (now < member.not_before) return;
-  const bool was_asked = member.asked && member.asked->version == latest();
+  const bool was_asked = was_asked_for_latest(member);
   if (!was_asked || (!member.asked->reply && now - member.asked->at >= kChangeRetry)) {
     ask(agent, now);
   } else if (member.asked->reply && !member.asked->reply->empty()) {
@@ -415,7 +422,7 @@ void ChangeBook::ask(std::size_t agent, Instant now) {
   if (candidate_) from = std::min(from, candidate_->change.at);
   const std::uint32_t epoch =
       candidate_ ? candidate_->change.epoch : accepted_.at(latest() - 1).epoch;
-  member.asked = Asked{epoch, latest() + (candidate_ ? 1 : 0), now, std::nullopt};
+  member.asked = Asked{epoch, now, std::nullopt};
   member.committed = 0;
   actions_.emplace_back(change_action::Send{
       agent, SendEpochPrepare{setup_.run, epoch, from, share_of(timeline, agent, from)}});
@@ -433,28 +440,54 @@ void ChangeBook::commit(std::size_t agent, std::optional<Duration> full_at, Inst
 }
 
 // When each is to do less now and more later, each waits for what the others are to do less. They
-// are told all the same, to hold from when on there is no room yet.
+// are told all the same, to hold from when on there is no room yet; where that is soon for each of
+// them, one at a time.
 void ChangeBook::untie(Instant now) {
   if (candidate_) return;
-  std::vector<std::size_t> waiting;
+  struct Waiting {
+    std::size_t agent;
+    std::optional<Duration> full_at;
+  };
+  std::vector<Waiting> all;
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    if (members_[i].presence == Presence::finished || leases_.sure(i) == latest()) continue;
-    if (leases_.ended(i, now) && members_[i].presence != Presence::here) continue;
+    const Member& member = members_[i];
+    if (member.presence == Presence::finished || leases_.sure(i) == latest()) continue;
+    if (leases_.ended(i, now) && member.presence != Presence::here) continue;
+    if (!member.refusal.empty()) continue;
     if (!waits_for_room(i)) return;  // it will make room, or there will be some when its lease ends
-    waiting.push_back(i);
+    all.push_back({i, leases_.full_at(i, first_missed(i), now)});
   }
-  for (const std::size_t i : waiting) {
-    const auto full_at = leases_.full_at(i, first_missed(i), now);
-    const bool can_hold = setup_.goes_on_after_lease && full_at &&
-                          *full_at - offset(now) >= kLeastLease + kLeaseMargin;
-    if (!full_at || can_hold) commit(i, full_at, now);
+  const auto tell = [&](const Waiting& one) {
+    commit(one.agent, one.full_at, now);
+    if (one.full_at) untied_at_ = now;
+  };
+  const bool can_hold = setup_.goes_on_after_lease;
+  const auto is_far = [&](const Waiting& one) {
+    return !one.full_at || (can_hold && *one.full_at - offset(now) >= kLeastLease + kLeaseMargin);
+  };
+  if (std::ranges::any_of(all, is_far)) {
+    for (const Waiting& one : all)
+      if (is_far(one)) tell(one);
+  } else if (can_hold && !all.empty()) {
+    tell(*std::ranges::max_element(all, {}, &Waiting::full_at));
   }
+}
+
+// Whoever was told to hold gets its lease when the others have made room: before the next change.
+bool ChangeBook::is_untying(Instant now) const {
+  if (now - kAnswerWait >= untied_at_) return false;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const Member& member = members_[i];
+    if (member.presence == Presence::here && member.refusal.empty() && leases_.sure(i) != latest())
+      return true;
+  }
+  return false;
 }
 
 bool ChangeBook::waits_for_room(std::size_t agent) const {
   const Member& member = members_[agent];
-  return member.presence == Presence::here && member.committed != latest() && member.asked &&
-         member.asked->version == latest() && member.asked->reply && member.asked->reply->empty();
+  return member.presence == Presence::here && member.committed != latest() &&
+         was_asked_for_latest(member) && member.asked->reply && member.asked->reply->empty();
 }
 
 Duration ChangeBook::first_missed(std::size_t agent) const {
@@ -484,11 +517,7 @@ void ChangeBook::settle() {
 }
 
 std::uint64_t ChangeBook::allowed(Instant now) const {
-  std::uint64_t allowed = 0;
-  const ShareHistory& history = leases_.history();
-  for (std::size_t v = std::max(settled_, history.oldest()); v <= latest(); ++v)
-    allowed = std::max(allowed, history.total(v, offset(now)));
-  return allowed;
+  return leases_.history().most_in_all(settled_, offset(now));
 }
 
 // What is shown.

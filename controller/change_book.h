@@ -207,8 +207,10 @@ class ChangeBook {
     std::string note;                // what it waits for, or why it cannot change
   };
   bool is_here(std::size_t agent) const { return members_.at(agent).presence == Presence::here; }
-  // Whether there are changes that it is not known to have.
-  bool is_owed(std::size_t agent) const { return leases_.sure(agent) != latest(); }
+  // Whether it was not known to have the change of this epoch.
+  bool is_news(std::size_t agent, std::uint32_t epoch) const {
+    return leases_.sure(agent) != latest() && version_of(epoch) > leases_.sure(agent);
+  }
   AgentState agent_state(std::size_t agent, Instant now) const;
   // "epoch 7 on 4 of 8 agents: pc-05 still on 6 until 14:05:10Z", and who has not been heard of
   // since the controller's restart; empty: all are known to be on the same.
@@ -228,7 +230,6 @@ class ChangeBook {
   enum class Presence { here, away, lost, finished };
   struct Asked {
     std::uint32_t epoch = 0;  // names it in the reply
-    std::size_t version = 0;  // that the agent would have then
     Instant at{};
     std::optional<std::vector<AgentProblem>> reply;
   };
@@ -273,7 +274,11 @@ class ChangeBook {
   void ask(std::size_t agent, Instant now);
   void commit(std::size_t agent, std::optional<Duration> full_at, Instant now);
   void untie(Instant now);
+  bool is_untying(Instant now) const;
   bool waits_for_room(std::size_t agent) const;
+  bool was_asked_for_latest(const Member& member) const {
+    return member.asked && member.asked->epoch == accepted_.back().epoch;
+  }
   void confirm(std::size_t agent, std::uint32_t epoch);
   std::size_t version_of(std::uint32_t epoch) const;
   void settle();
@@ -306,7 +311,8 @@ class ChangeBook {
   Duration last_soonest_{};
   std::uint32_t next_epoch_ = 1;  // never given to two changes, not even to one that was refused
   bool is_ending_ = false;
-  std::size_t settled_ = 0;  // version that everybody had when last they agreed
+  Instant untied_at_ = Instant::min();  // somebody was told to hold
+  std::size_t settled_ = 0;             // version that everybody had when last they agreed
   std::uint32_t shown_epoch_ = 0;
   std::size_t shown_spread_ = 0;  // version for which it was logged
   Instant redistribute_not_before_{};

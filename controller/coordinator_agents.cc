@@ -170,7 +170,10 @@ void Coordinator::resume(const Speaker& who, const AgentHello& hello, Instant no
         std::find_if(runs.begin(), runs.end(), [&](const LiveRun* r) { return r->id() == id; });
     return it == runs.end() ? nullptr : *it;
   };
-  for (const AgentAccount& account : hello.accounts) {
+  // In the order in which they were.
+  std::vector<AgentAccount> accounts = hello.accounts;
+  std::ranges::sort(accounts, {}, &AgentAccount::incarnation);
+  for (const AgentAccount& account : accounts) {
     if (LiveRun* run = live(account.run)) {
       run->step(run_input::Account{who.name, account}, now);
       run->acknowledge(who.name, account.incarnation);

@@ -76,7 +76,7 @@ bool LeaseBook::has_room(std::size_t agent, Duration from, Instant now) {
   const std::vector<Duration> all = instants(agent, std::max(offset(now), from), now);
   return std::all_of(all.begin(), all.end(), [&](Duration at) {
     const std::uint64_t wanted = history_.connections(latest(), agent, at);
-    return wanted <= least(agent, at) || fits(agent, wanted, at, now);
+    return wanted <= least(agent, at) || fits(agent, wanted, at, history_.total(latest(), at), now);
   });
 }
 
@@ -85,7 +85,7 @@ std::optional<Duration> LeaseBook::full_at(std::size_t agent, Duration from, Ins
     const std::uint64_t wanted = history_.connections(latest(), agent, at);
     // What an agent may have been given by another process is no leave to give it that.
     const std::uint64_t granted = agents_.at(agent).is_assumed ? least(agent, at) : most(agent, at);
-    if (wanted > granted && !fits(agent, wanted, at, now)) return at;
+    if (wanted > granted && !fits(agent, wanted, at, history_.total(latest(), at), now)) return at;
   }
   return std::nullopt;
 }
@@ -100,7 +100,7 @@ Duration LeaseBook::lease(std::size_t agent, Instant now) {
   if (is_to_hold) return {};
   // One that has ended is as good as none: giving another is letting the agent do more. So it may
   // be with one that lacks a change; but where a lease's end is the end of the agent's run, it
-  // keeps what it has, and must only not grow by its old plan into what others have now.
+  // keeps what it has, as long as all do no more than the run had in one of the versions.
   const bool lacks_some = one.sure != latest();
   const bool is_new = ended(agent, now) || one.has_bounded_lease ||
                       (lacks_some && (one.has_assumed_lease || setup_.goes_on_after_lease));
@@ -120,10 +120,13 @@ Duration LeaseBook::lease(std::size_t agent, Instant now) {
 // When others' shares, as far as they are known, leave no room for its own.
 std::optional<Duration> LeaseBook::first_without_room(std::size_t agent, std::uint64_t present,
                                                       bool lacks_some, Instant now) {
+  const bool is_kept = lacks_some && !setup_.goes_on_after_lease && present > 0;
   for (const Duration at : instants(agent, offset(now), now)) {
     const std::uint64_t wanted = most(agent, at);
     const bool is_more = wanted > present || (lacks_some && at > offset(now));
-    if (is_more && !fits(agent, wanted, at, now)) return at;
+    const std::uint64_t limit = is_kept ? history_.most_in_all(oldest_version(agent, now), at)
+                                        : history_.total(latest(), at);
+    if (is_more && !fits(agent, wanted, at, limit, now)) return at;
   }
   return std::nullopt;
 }
@@ -133,23 +136,27 @@ std::uint64_t LeaseBook::sum(Instant now) {
   return leases_.sum(now);
 }
 
-// Within what the run is to be, not what it was: so the sum can only fall until the next change.
-bool LeaseBook::fits(std::size_t agent, std::uint64_t connections, Duration at, Instant now) {
+bool LeaseBook::fits(std::size_t agent, std::uint64_t connections, Duration at, std::uint64_t limit,
+                     Instant now) {
   hold_at(at);
-  return leases_.may_hold(agent, connections, history_.total(latest(), at), now);
+  return leases_.may_hold(agent, connections, limit, now);
+}
+
+// That the agent, or another one with a lease, may work by.
+std::size_t LeaseBook::oldest_version(std::size_t agent, Instant now) const {
+  std::size_t oldest = agents_.at(agent).sure;
+  for (std::size_t i = 0; i < agents_.size(); ++i)
+    if (!ended(i, now)) oldest = std::min(oldest, agents_[i].sure);
+  return std::max(oldest, history_.oldest());
 }
 
 // `from`, and every instant after it at which a share may change, of the agent or while another's
 // lease lives.
 std::vector<Duration> LeaseBook::instants(std::size_t agent, Duration from, Instant now) const {
   Instant last = now + setup_.length + kLeaseMargin;
-  std::size_t oldest = agents_.at(agent).sure;
-  for (std::size_t i = 0; i < agents_.size(); ++i) {
-    last = std::max(last, leases_.until(i));
-    if (!ended(i, now)) oldest = std::min(oldest, agents_[i].sure);
-  }
+  for (std::size_t i = 0; i < agents_.size(); ++i) last = std::max(last, leases_.until(i));
   std::vector<Duration> all{from};
-  for (std::size_t v = std::max(oldest, history_.oldest()); v <= latest(); ++v)
+  for (std::size_t v = oldest_version(agent, now); v <= latest(); ++v)
     history_.add_borders(v, from, offset(last), all);
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());

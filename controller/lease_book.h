@@ -93,7 +93,10 @@ class LeaseBook {
   };
   Duration offset(Instant now) const { return now - setup_.start; }
   std::vector<Duration> instants(std::size_t agent, Duration from, Instant now) const;
-  bool fits(std::size_t agent, std::uint64_t connections, Duration at, Instant now);
+  // Within what the run is to be, not what it was: so the sum can only fall until the next change.
+  bool fits(std::size_t agent, std::uint64_t connections, Duration at, std::uint64_t limit,
+            Instant now);
+  std::size_t oldest_version(std::size_t agent, Instant now) const;
   void hold_at(Duration at);
   std::uint64_t most(std::size_t agent, Duration at) const;
   std::uint64_t least(std::size_t agent, Duration at) const;

@@ -152,7 +152,7 @@ void LiveRun::epoch_applied(const std::string& agent, const AgentEpochApplied& a
 void LiveRun::heard_of_epoch(const std::string& agent_id, std::uint32_t epoch, Instant now) {
   if (!book_) return;
   const auto i = static_cast<std::size_t>(run_.member(agent_id) - run_.info().agents.data());
-  if (book_->is_owed(i)) tell_book(change_input::Has{i, epoch}, now);
+  if (book_->is_news(i, epoch)) tell_book(change_input::Has{i, epoch}, now);
 }
 
 // What a process was armed for is in its state folder from then on, and in the hellos of it and its

@@ -21,6 +21,13 @@ void ShareHistory::add(const Timeline& timeline) {
   ++first_;
 }
 
+std::uint64_t ShareHistory::most_in_all(std::size_t version, Duration at) const {
+  std::uint64_t most = 0;
+  for (std::size_t v = std::max(version, first_); v <= newest(); ++v)
+    most = std::max(most, total(v, at));
+  return most;
+}
+
 void ShareHistory::add_borders(std::size_t version, Duration after, Duration before,
                                std::vector<Duration>& all) const {
   const auto& stretches = versions_.at(version - first_);

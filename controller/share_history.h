@@ -28,6 +28,8 @@ class ShareHistory {
     return at_(version, at).connections.at(agent);
   }
   std::uint64_t total(std::size_t version, Duration at) const { return at_(version, at).total; }
+  // Of the total, from this version on.
+  std::uint64_t most_in_all(std::size_t version, Duration at) const;
   // Adds to `all` the instants between these two at which the version changes.
   void add_borders(std::size_t version, Duration after, Duration before,
                    std::vector<Duration>& all) const;

@@ -99,7 +99,7 @@ TEST_F(ClientTest, CarriesEveryMessageOfTheAgent) {
   Record record = lawful(1s, 1s, 0, 3, 50);
   record.key = {"run-1", "pc-1", 77, 5};
   client->send(hello);
-  client->send(Heartbeat{from_ns(5), Duration(6), Duration(7)});
+  client->send(Heartbeat{from_ns(5), Duration(6), Duration(7), "disk full", 8});
   client->send(PrepareReply{"run-1", {{"ports", "few", 10, 5}}});
   client->send(armed);
   client->send(Started{"run-1", ControllerInstant(Duration(99)), Duration(3)});
@@ -114,6 +114,8 @@ TEST_F(ClientTest, CarriesEveryMessageOfTheAgent) {
   EXPECT_EQ(all[0].hello().running(), "run-1");
   EXPECT_EQ(all[1].heartbeat().t1_agent_ns(), 5);
   EXPECT_EQ(all[1].heartbeat().offset_bound_ns(), 7);
+  EXPECT_EQ(all[1].heartbeat().trouble(), "disk full");
+  EXPECT_EQ(all[1].heartbeat().certain(), 8U);
   EXPECT_EQ(all[2].prepare_reply().problems(0).needed(), 10U);
   EXPECT_EQ(all[3].armed().connect_errors(0).count(), 4U);
   EXPECT_EQ(all[3].armed().connect_errors(0).text(), "connection refused");
@@ -166,12 +168,16 @@ TEST_F(ClientTest, CarriesEveryMessageOfTheController) {
     m.mutable_stop()->set_drain_ns(3);
     m.mutable_stop()->set_reason("user");
     s.Write(m);
+    m.mutable_epoch_commit()->set_epoch(7);
+    s.Write(m);
+    m.mutable_epoch_commit()->set_hold_from_ns(12);
+    s.Write(m);
     s.Write(v1::ControllerMessage());  // of a later version, for all we know
     while (s.Read(&ignored)) {
     }
   });
   make(controller.channel());
-  ASSERT_TRUE(run_until([&] { return messages.size() == 8; }));
+  ASSERT_TRUE(run_until([&] { return messages.size() == 10; }));
   EXPECT_EQ(std::get<Welcome>(messages[0]).name, "pc-1 (2)");
   EXPECT_EQ(std::get<Welcome>(messages[0]).heartbeat, 250ms);
   EXPECT_EQ(std::get<Rejected>(messages[1]).reason, "because");
@@ -179,6 +185,9 @@ TEST_F(ClientTest, CarriesEveryMessageOfTheController) {
   EXPECT_EQ(to_ns(beat.sent), 1);
   EXPECT_EQ(beat.replied.time_since_epoch(), 3ns);
   EXPECT_LT(BootClock::now() - beat.answered, 10s);
+  EXPECT_EQ(std::get<EpochCommit>(messages[8]).epoch, 7U);
+  EXPECT_FALSE(std::get<EpochCommit>(messages[8]).hold_from);
+  EXPECT_EQ(std::get<EpochCommit>(messages[9]).hold_from, 12ns);
   const auto& p = std::get<Prepare>(messages[3]);
   EXPECT_EQ(p.run, "run-1");
   const Parameters& parameters = p.timeline.epochs.at(0).parameters;

@@ -51,7 +51,7 @@ TEST_F(OpenIntervalTest, WhatIsCountedIsInTheFile) {
   recorder.set_connections_requested(3);
   recorder.connection_opened();
   recorder.connect_failed(111, "connect: refused");
-  EXPECT_THAT(remains(), IsEmpty()) << "the run has not begun";
+  EXPECT_THAT(remains().at(0).intervals, IsEmpty()) << "the run has not begun";
   recorder.start(at(0s), at(2s), {.epoch = 4, .phase = 2, .drain = false, .guard = true});
   const RequestTimes one{at(2s), at(2s + 1ms)};
   const RequestTimes two{at(3s), at(3s)};
@@ -260,7 +260,7 @@ TEST(RecordOf, CompletesTheOneSampleThatIsHalfRecorded) {
 // --- from workers to the agent's records
 
 WorkerRemains worker(std::uint32_t index, std::vector<std::pair<std::uint64_t, Record>> intervals) {
-  WorkerRemains w{{"run-1", "pc-1", 7, index}, {}};
+  WorkerRemains w{{"run-1", "pc-1", 7, index}, {}, true};
   for (auto& [ordinal, record] : intervals) w.intervals.push_back({ordinal, std::move(record)});
   return w;
 }
@@ -306,6 +306,23 @@ TEST(Recovery, MakesOneRecordPerLabelChainedToWhatIsStored) {
                           [&](const AccountKey&) { return stored; }),
               IsEmpty())
       << "asked again";
+}
+
+TEST(Recovery, SaysWhenTheProcessHadTheEndInItsOwnMemory) {
+  const auto nothing = [](const AccountKey&) { return std::nullopt; };
+  const auto is_recovered = [&](std::vector<WorkerRemains> remains) {
+    return left_behind(std::move(remains), nothing).at(0).records.back().recovered;
+  };
+  const Record one = lawful(0s, 1s, 0, 4, 10);
+  const Record two = lawful(1s, 1s, 4, 4, 10);
+  EXPECT_TRUE(is_recovered({worker(0, {{1, one}, {2, two}})}));
+  EXPECT_FALSE(is_recovered({worker(0, {{1, one}, {3, two}})})) << "where is the second one?";
+  WorkerRemains full = worker(0, {{1, one}, {2, two}});
+  full.has_open = false;
+  EXPECT_FALSE(is_recovered({full}));
+  WorkerRemains other = worker(1, {});
+  other.has_open = false;
+  EXPECT_FALSE(is_recovered({worker(0, {{1, one}}), other})) << "nothing is known of worker 1";
 }
 
 // --- SIGKILL

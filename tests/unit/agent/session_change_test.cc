@@ -132,6 +132,34 @@ TEST(SessionChange, SaysAgainWhatTheControllerMayNotHaveHeard) {
   EXPECT_EQ(h.sent_of<EpochApplied>().size(), 2U);
 }
 
+TEST(SessionChange, OneForLaterThatTheRunBeganWithIsInTheHello) {
+  SessionHarness h;
+  Prepare p = h.plan();
+  p.timeline.epochs[0].epoch = 5;
+  p.timeline.epochs.push_back(p.timeline.epochs[0]);
+  p.timeline.epochs[1].epoch = 8;
+  p.timeline.segments = {{3s, 4s, 0, 5, false}, {7s, 3s, 0, 8, false}};
+  h.connect();
+  h.feed(p);
+  h.feed(PreflightDone{"run-1", {}});
+  h.feed(h.opened());
+  h.feed(Start{"run-1", h.at_controller(h.now - 4s)});
+  EXPECT_EQ(hello_epoch(h), "5");
+  EXPECT_EQ(h.sent_of<Hello>().back().committed, 8U);
+}
+
+TEST(SessionChange, WhatWasCommittedBeforeTheStartIsToldAgainOnANewStream) {
+  SessionHarness h;
+  h.go_to(State::armed);
+  prepare(h, 2, 5s);
+  h.feed(EpochCommit{"run-1", 2});
+  h.feed(StreamDown{});
+  h.connect();
+  EXPECT_EQ(h.sent_of<Hello>().back().committed, 1U);
+  h.feed(Start{"run-1", h.at_controller(h.now + 1s)});
+  EXPECT_FALSE(h.did<ChangeWorkers>()) << "it has said that it does not have it";
+}
+
 TEST(SessionChange, IsAppliedAlreadyIfTheRunBeganWithIt) {
   SessionHarness h;
   Prepare p = h.plan();
@@ -189,13 +217,13 @@ TEST(EpochBook, KnowsTheEpochAtEveryInstant) {
   EXPECT_EQ(book.epoch_at(1h), 5U);
   EXPECT_EQ(book.end(), 15s);
   EXPECT_EQ(book.committed(), 4U);
-  EXPECT_EQ(book.first(), 1U);
+  EXPECT_EQ(book.given(), 3U);
   EXPECT_EQ(EpochBook().epoch_at(1s), 0U);
 }
 
 TEST(EpochBook, IsNotCertainOfAChangeThatCameLateBeforeItIsInEffect) {
   EpochBook book({{0s, 5s, 0, 1, false}, {5s, 10s, 1, 2, false}});
-  EXPECT_EQ(book.certain(1s), 1U);
+  EXPECT_EQ(book.certain(1s), 2U) << "it began with that";
   book.prepare(3, 7s, {{7s, 8s, 1, 3, false}});
   book.commit(3, 7s);
   EXPECT_EQ(book.certain(1s), 3U) << "it will be, from the instant that it is for";
@@ -282,9 +310,11 @@ TEST(SessionLease, EndsWhereACommitSaysSoAndGoesOnWithTheNextOne) {
   h.feed(EpochCommit{"run-1", 3, 8s});
   ASSERT_TRUE(h.did<LeaseWorkers>());
   EXPECT_EQ(h.did<LeaseWorkers>()->until, h.t0 + 8s);
+  h.pass(1100ms);
+  ASSERT_LT(h.now, h.t0 + 6s);
+  EXPECT_EQ(h.sent_of<Heartbeat>().back().certain, 3U) << "before it is in effect";
   h.pass(h.t0 + 9s - h.now);
   EXPECT_THAT(h.story, testing::Contains(HasSubstr("lease ended run=run-1")));
-  EXPECT_EQ(h.sent_of<Heartbeat>().back().certain, 3U);
   h.lease = 10s;
   h.pass(2s);
   EXPECT_THAT(h.story, testing::Contains(HasSubstr("lease renewed run=run-1")));

@@ -660,10 +660,10 @@ TEST_F(ChangeBookTest, PauseAndMetadataAreToldWithoutSecrets) {
 // 100 and 300 connections take turns; then all are to have 200.
 class KnotTest : public ChangeBookTest {
  protected:
-  static constexpr Duration kPeriod = seconds(30);
+  Duration period_ = seconds(30);
   void SetUp() override {
     Rotation& rotation = plan_.rotation.emplace();
-    rotation.every = kPeriod;
+    rotation.every = period_;
     rotation.across = Rotation::Across::agents;
     rotation.sets = {{"few", {}}, {"many", {}}};
     rotation.sets[0].patch.connections = 400;
@@ -680,7 +680,7 @@ TEST_F(KnotTest, ThoseWhoWaitForOneAnotherAreToldWhenToHold) {
   // Two do more now and less later, two less now and more later.
   ASSERT_EQ(commits_.size(), 2u) << "there is no room for a raise now";
   for (const auto& [agent, hold_from] : hold_from_)
-    EXPECT_EQ(hold_from, kPeriod - kLeaseMargin) << "the others may still have 300 then";
+    EXPECT_EQ(hold_from, period_ - kLeaseMargin) << "the others may still have 300 then";
   for (std::size_t i = 0; i < 4; ++i)
     EXPECT_EQ(book_->lease(i, now_), commits_.contains(i) ? Duration{} : seconds(60))
         << "not before it is known that they know";
@@ -689,16 +689,17 @@ TEST_F(KnotTest, ThoseWhoWaitForOneAnotherAreToldWhenToHold) {
   ASSERT_EQ(commits_.size(), 4u) << "they have made room";
   for (std::size_t i = 0; i < 4; ++i) applied(i);
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(book_->lease(i, now_), seconds(60)) << i;
-  EXPECT_EQ(book_->leased(now_ + kPeriod), 800u);
+  EXPECT_EQ(book_->leased(start_ + period_), 800u);
+  EXPECT_EQ(book_->leased(start_ + 2 * period_), 800u);
 }
 
 TEST_F(KnotTest, ALeaseThatWasCutCountsUntilThere) {
   stored();
   const std::size_t cut = commits_.begin()->first;
   applied(cut);
-  EXPECT_FALSE(book_->lease_ended(cut, start_ + kPeriod - Duration(1)));
-  EXPECT_TRUE(book_->lease_ended(cut, start_ + kPeriod));
-  EXPECT_EQ(book_->lease(cut, now_), kPeriod - seconds(10) - kLeaseMargin) << "no longer";
+  EXPECT_FALSE(book_->lease_ended(cut, start_ + period_ - Duration(1)));
+  EXPECT_TRUE(book_->lease_ended(cut, start_ + period_));
+  EXPECT_EQ(book_->lease(cut, now_), period_ - seconds(10) - kLeaseMargin) << "no longer";
 }
 
 TEST_F(KnotTest, NobodyIsToldToHoldForOneThatIsAway) {
@@ -710,6 +711,95 @@ TEST_F(KnotTest, NobodyIsToldToHoldForOneThatIsAway) {
   step(change_input::Back{0, 1, 1});
   step(change_input::Reply{0, prepares_.at(0).epoch, {}});
   EXPECT_FALSE(commits_.empty());
+}
+
+TEST_F(KnotTest, TheNextChangeWaitsUntilAllHaveThisOne) {
+  order(set_connections(2, 400));
+  stored();
+  ASSERT_EQ(commits_.size(), 2u);
+  for (const auto& [agent, epoch] : std::map(commits_)) applied(agent);
+  EXPECT_EQ(stores_.size(), 1u);
+  EXPECT_FALSE(answers_.contains(2));
+  for (std::size_t i = 0; i < 4; ++i) applied(i);
+  all_prepared();
+  EXPECT_EQ(stores_.size(), 2u);
+}
+
+TEST_F(KnotTest, OneThatCannotTakeItDoesNotKeepTheOthers) {
+  step(change_input::Away{0});
+  stored();
+  ASSERT_TRUE(commits_.empty());
+  step(change_input::Back{0, 1, 1});
+  step(change_input::Reply{0, prepares_.at(0).epoch, {{"cap", "too much", 200, 100}}});
+  later(milliseconds(100));
+  EXPECT_FALSE(commits_.empty());
+  EXPECT_FALSE(commits_.contains(0));
+}
+
+class ShortTurnsTest : public KnotTest {
+ protected:
+  ShortTurnsTest() { period_ = seconds(2); }
+};
+
+TEST_F(ShortTurnsTest, OneAfterAnotherIsTold) {
+  stored();
+  for (int i = 0; i < 20 && commits_.size() < 4; ++i) {
+    for (const auto& [agent, epoch] : std::map(commits_)) applied(agent);
+    later(milliseconds(100));
+  }
+  EXPECT_EQ(commits_.size(), 4u);
+}
+
+class KnotInAShortRunTest : public KnotTest {
+ protected:
+  KnotInAShortRunTest() {
+    goes_on_ = false;
+    period_ = seconds(10);
+  }
+};
+
+TEST_F(KnotInAShortRunTest, NobodyIsToldToHoldAndAllKeepTheirLeases) {
+  stored();
+  for (int i = 0; i < 600; ++i) {
+    later(milliseconds(100));
+    for (std::size_t a = 0; a < 4; ++a) EXPECT_EQ(book_->lease(a, now_), seconds(60)) << i;
+  }
+  for (const auto& [agent, hold_from] : hold_from_) EXPECT_FALSE(hold_from) << agent;
+  EXPECT_EQ(book_->leased(now_), 800u);
+}
+
+TEST_F(KnotTest, OneThatHasNotTakenACommitIsAskedAgain) {
+  stored();
+  const std::size_t told = commits_.begin()->first;
+  prepares_.clear();
+  step(change_input::Reply{told, commits_.at(told), {{"plan", "is not prepared", 0, 0}}});
+  ASSERT_TRUE(prepares_.contains(told));
+  EXPECT_EQ(book_->lease(told, now_), seconds(60)) << "by the old plan";
+  commits_.erase(told);
+  prepared(told);
+  for (int i = 0; i < 10 && !commits_.contains(told); ++i) {
+    for (const auto& [agent, epoch] : std::map(commits_)) applied(agent);
+    later(milliseconds(100));
+  }
+  EXPECT_TRUE(commits_.contains(told));
+}
+
+TEST_F(ChangeBookTest, ARefusalIsOfOneChangeOnly) {
+  begin();
+  order(set_connections(1, 800));
+  for (const std::size_t i : {0u, 1u, 2u}) prepared(i);
+  step(change_input::Reply{3, prepares_.at(3).epoch, {{"cap", "too much", 200, 100}}});
+  ASSERT_FALSE(answers_.at(1).problems.empty());
+  step(change_input::Away{3});
+  order(set_connections(2, 200));
+  for (const std::size_t i : {0u, 1u, 2u}) prepared(i);
+  later(kAwayWait);
+  stored();
+  prepares_.clear();
+  step(change_input::Back{3, 1, 1});
+  ASSERT_TRUE(prepares_.contains(3)) << "it has not been asked for this one";
+  prepared(3);
+  EXPECT_TRUE(commits_.contains(3));
 }
 
 TEST_F(ChangeBookTest, OneThatLacksAChangeGetsNoLeaseForWhatThereIsNoRoomFor) {

@@ -1,7 +1,9 @@
 // Changes of parameters through the whole coordinator: from an operator's order to the agents, the
 // store and the answer.
 
+#include "controller/agent_wire.h"
 #include "controller/coordinator.h"
+#include "proto/agent.pb.h"
 #include "tests/unit/controller/coordinator_harness.h"
 
 namespace spate::controller {
@@ -149,6 +151,24 @@ TEST_F(ChangesTest, IsGivenUpIfTheStoreCannotBeWrittenForAWhile) {
   step(event::BarrierPassed{barrier_});
   ASSERT_NE(sent<SendEpochCommit>("pc-1"), nullptr) << "it was stored in the end";
   EXPECT_EQ(sent<SendEpochCommit>("pc-1")->epoch, 2U);
+}
+
+TEST_F(ChangesTest, AHeartbeatSaysWhatAnAgentHas) {
+  begin();
+  order(request({"load.connections=20"}));
+  reply("pc-1");
+  reply("pc-2");
+  step(event::BarrierPassed{barrier_});
+  const auto wire = [](const ControllerMessage& m) { return to_wire(m, 1, 0).epoch_commit(); };
+  EXPECT_EQ(wire(*sent<SendEpochCommit>("pc-1")).epoch(), 2U);
+  EXPECT_FALSE(wire(*sent<SendEpochCommit>("pc-1")).has_hold_from_ns());
+  EXPECT_EQ(wire(SendEpochCommit{run_, 2, Duration(5)}).hold_from_ns(), 5);
+  agent::v1::AgentMessage beat;
+  beat.mutable_heartbeat()->set_certain(2);
+  say("pc-1", from_wire(beat));
+  pass(seconds(3));
+  EXPECT_EQ(status().live->agents[0].epoch, 2U);
+  EXPECT_EQ(status().live->agents[1].epoch, 1U);
 }
 
 TEST_F(ChangesTest, StatusTellsWhoIsWhere) {
