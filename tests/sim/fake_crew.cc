@@ -259,7 +259,8 @@ void FakeCrew::drained(std::size_t worker) {
   post([this, worker] {
     merger_.drained(worker);
     report_records();
-    if (merger_.all_drained()) setting_.report(agent::WorkersDrained{});
+    // The process may have died over what it was told.
+    if (!is_released_ && merger_.all_drained()) setting_.report(agent::WorkersDrained{});
   });
 }
 
