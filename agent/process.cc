@@ -72,7 +72,8 @@ std::string boot_id() {
   return id;
 }
 
-std::uint64_t oom_kills() {
+MemoryGroup memory_group() {
+  MemoryGroup group;
   std::ifstream groups("/proc/self/cgroup");
   std::string line;
   while (std::getline(groups, line)) {
@@ -81,16 +82,20 @@ std::uint64_t oom_kills() {
     const std::size_t second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && controllers != "memory") continue;
     const std::string path = line.substr(second + 1);
-    std::ifstream events;
-    if (controllers.empty()) events.open("/sys/fs/cgroup" + path + "/memory.events");
-    if (controllers == "memory")
-      events.open("/sys/fs/cgroup/memory" + path + "/memory.oom_control");
+    const bool is_v2 = controllers.empty();
+    const std::string folder = (is_v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory") + path;
+    std::ifstream events(folder + (is_v2 ? "/memory.events" : "/memory.oom_control"));
     std::string key;
     for (std::uint64_t value = 0; events >> key >> value;)
-      if (key == "oom_kill") return value;
+      if (key == "oom_kill") group.oom_kills = value;
+    std::ifstream limit(folder + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+    // Without one: "max", or the largest number of whole pages.
+    std::uint64_t bytes = 0;
+    if (limit >> bytes && bytes < (std::uint64_t{1} << 62)) group.limit_bytes = bytes;
   }
-  return 0;
+  return group;
 }
 
 Result<std::vector<IpAddress>> resolve(const std::string& host) {

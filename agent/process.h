@@ -20,8 +20,12 @@ std::uint64_t rss_bytes();  // 0 if it cannot be read
 std::uint64_t cpu_ns();     // user + system of this process since its start
 std::uint64_t new_nonce();  // not 0
 std::string boot_id();      // of the running kernel; empty if it cannot be read
-// Processes of this one's cgroup that the OOM killer has ended so far; 0 if it cannot be read.
-std::uint64_t oom_kills();
+struct MemoryGroup {
+  std::uint64_t oom_kills = 0;    // processes that the OOM killer has ended so far
+  std::uint64_t limit_bytes = 0;  // 0: none
+};
+// This process' cgroup; zeros for what cannot be read.
+MemoryGroup memory_group();
 // getaddrinfo(), in its order. "localhost" is never looked up. Blocks.
 Result<std::vector<IpAddress>> resolve(const std::string& host);
 

@@ -20,6 +20,7 @@
 
 #include "agent/process.h"
 #include "agent/spool.h"
+#include "common/units.h"
 #include "service/durable_rename.h"
 
 namespace spate::agent {
@@ -264,7 +265,7 @@ Result<void> StateFolder::write(const Identity& identity) {
 Result<void> StateFolder::begin() {
   Identity next = identity_;
   const std::string boot = boot_id();
-  const std::uint64_t kills = oom_kills();
+  const MemoryGroup memory = memory_group();
   // Where the kernel's id is hidden (ProcSubset=pid), that tmpfs has forgotten us tells the same.
   const bool is_same_boot =
       boot.empty() ? was_in_memory(identity_.agent_id) : identity_.boot == boot;
@@ -273,15 +274,16 @@ Result<void> StateFolder::begin() {
       cause_ = kCleanStop;
     else if (!is_same_boot)
       cause_ = "power loss or reboot";
-    else if (kills > identity_.oom_kills)
-      cause_ = "killed by the OOM killer";
+    else if (memory.oom_kills > identity_.oom_kills)
+      cause_ = "killed by the OOM killer" +
+               (memory.limit_bytes == 0 ? "" : " at " + format_size(memory.limit_bytes));
     else
       cause_ = "killed";
   }
   if (next.agent_id.empty()) next.agent_id = new_id();
   ++next.incarnation;
   next.boot = boot;
-  next.oom_kills = kills;
+  next.oom_kills = memory.oom_kills;
   next.ended_well = false;
   return write(next);
 }

@@ -121,12 +121,11 @@ Duration LeaseBook::lease(std::size_t agent, Instant now) {
 std::optional<Duration> LeaseBook::first_without_room(std::size_t agent, std::uint64_t present,
                                                       bool lacks_some, Instant now) {
   const bool is_kept = lacks_some && !setup_.goes_on_after_lease && present > 0;
+  const std::size_t oldest = is_kept ? oldest_version(agent, now) : latest();
   for (const Duration at : instants(agent, offset(now), now)) {
     const std::uint64_t wanted = most(agent, at);
     const bool is_more = wanted > present || (lacks_some && at > offset(now));
-    const std::uint64_t limit = is_kept ? history_.most_in_all(oldest_version(agent, now), at)
-                                        : history_.total(latest(), at);
-    if (is_more && !fits(agent, wanted, at, limit, now)) return at;
+    if (is_more && !fits(agent, wanted, at, history_.most_in_all(oldest, at), now)) return at;
   }
   return std::nullopt;
 }

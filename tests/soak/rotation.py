@@ -34,7 +34,7 @@ class Rotation(lan.LanTest):
         with lan.Lan(self, pcs=10, target=["--threads", "2", "--compress"]) as net:
             net.start_all()
             content = open(PLAN, encoding="utf-8").read().replace("10.0.0.100", lan.SERVER)
-            guard = max(1, o.day // 6)
+            guard = o.guard or max(1, o.day // 6)
             run = net.client("run", self.write_plan(content), "-o", "json", "--report", self.path("soak.html"),
                              "--for", f"{length}s", "--set", f"rotate.every={o.day}s", "--set",
                              f"rotate.guard={guard}s", "--set", "interval=1s", "--set", f"load.pause={o.pause}",
@@ -71,6 +71,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--days", type=int, default=15)
     parser.add_argument("--day", type=int, default=24, help="seconds")
+    parser.add_argument("--guard", type=int, help="seconds after each step that are not measured; default: a sixth of a day")
     parser.add_argument("--pause", default="3s", help="of each connection between two requests")
     parser.add_argument("--report", help="keep the HTML report there")
     Rotation.options = parser.parse_args()
