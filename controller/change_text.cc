@@ -58,6 +58,7 @@ std::vector<Difference> differences(const Epoch& from, const Epoch& to,
                                     const std::vector<std::uint32_t>& agents) {
   std::vector<Difference> all;
   std::uint64_t before = 0, after = 0;
+  std::vector<std::string> old_shares, new_shares;
   bool metadata_differs = false;
   for (const std::uint32_t i : agents) {
     const Parameters& a = from.shares.at(i).parameters;
@@ -65,9 +66,18 @@ std::vector<Difference> differences(const Epoch& from, const Epoch& to,
     metadata_differs = metadata_differs || a.call.metadata != b.call.metadata;
     before += a.load.connections;
     after += b.load.connections;
+    if (a.load.connections == b.load.connections) continue;
+    add_once(old_shares, std::to_string(a.load.connections));
+    add_once(new_shares, std::to_string(b.load.connections));
   }
-  if (before != after)
+  if (before != after) {
     all.push_back({"load.connections", std::to_string(before), std::to_string(after)});
+  } else if (!new_shares.empty()) {
+    // As many in all, divided in another way.
+    const std::string sum = std::to_string(before) + ": ";
+    all.push_back({"load.connections", sum + joined(old_shares) + " an agent",
+                   sum + joined(new_shares) + " an agent"});
+  }
   for (const Field& field : fields()) {
     std::vector<std::string> old_values, new_values;
     for (const std::uint32_t i : agents) {

@@ -693,6 +693,14 @@ TEST_F(KnotTest, ThoseWhoWaitForOneAnotherAreToldWhenToHold) {
   EXPECT_EQ(book_->leased(start_ + 2 * period_), 800u);
 }
 
+TEST_F(KnotTest, AnotherDivisionOfAsManyIsADifference) {
+  stored();
+  ASSERT_EQ(answers_.at(1).differences.size(), 1u);
+  EXPECT_EQ(answers_.at(1).differences[0].path, "load.connections");
+  EXPECT_EQ(answers_.at(1).differences[0].from, "800: 100 | 300 an agent");
+  EXPECT_EQ(answers_.at(1).differences[0].to, "800: 200 an agent");
+}
+
 TEST_F(KnotTest, ALeaseThatWasCutCountsUntilThere) {
   stored();
   const std::size_t cut = commits_.begin()->first;
