@@ -173,8 +173,8 @@ struct EpochPrepare {
 struct EpochCommit {
   std::string run;
   std::uint32_t epoch = 0;
-  std::optional<Duration> hold_from =
-      {};  // since T: its lease ends there, if it has one for longer
+  // Since T: the lease ends there, if it would end later.
+  std::optional<Duration> hold_from = {};
 };
 
 struct Start {
